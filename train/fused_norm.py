@@ -16,6 +16,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from translate_trt.runtime.gpu.launch import power_of_two, warps_of_row
+
 #: Programs of the backward kernel per multiprocessor. Each sums the gradients of gamma and beta
 #: over its rows.
 PROGRAMS_PER_PROCESSOR = 8
@@ -98,13 +100,13 @@ def _backward_kernel(
 
 def _constants(width: int, rate: float) -> dict[str, Any]:
     """Return the constants that both kernels share, and the number of their warps."""
-    block = max(16, 1 << (width - 1).bit_length())
+    block = power_of_two(width, least=16)
     return {
         "WIDTH": width,
         "BLOCK": block,
         "DROPPED": round(rate * 2**31),  # of 2^31 values of a random number
         "KEPT_SCALE": 1.0 / (1.0 - rate),
-        "num_warps": min(8, max(1, block // 256)),
+        "num_warps": warps_of_row(block),
     }
 
 

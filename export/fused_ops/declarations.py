@@ -368,6 +368,17 @@ def _of_search() -> tuple[Tensor, ...]:
     )
 
 
+def _selection(tensors: Collection[Tensor]) -> tuple[dict[str, str], dict[str, str]]:
+    """Return inputs and outputs of a selection that takes these tensors of the contract."""
+    state = {tensor.name for tensor in TENSORS["state"]}
+    inputs = {
+        "log_probabilities": _FLOAT, "choices": _INT64, "looked_up": _FLOAT, "end_token": _INT64,
+        **{tensor.name: tensor.dtype for tensor in tensors},
+    }  # fmt: skip
+    following = {f"next_{one.name}": one.dtype for one in tensors if one.name in state}
+    return inputs, {"parents": _INT64, "next_tokens": _INT64, **following}
+
+
 def _search() -> Iterator[FusedOp]:
     tensors = _of_search()
     axes = {tensor.name: tensor.axes for tensor in tensors}
@@ -386,20 +397,14 @@ def _search() -> Iterator[FusedOp]:
         portable=True,
         axes={**axes, "tokens": "N K", "choices": ""},
     )  # fmt: skip
-    state = {tensor.name for tensor in TENSORS["state"]}
+    selected = _selection(tensors)
     yield FusedOp(
         name="SelectBeams",
         summary="rules 2 to 6 and 13 to 15 of the [search](beam-search.md): from candidates to the "
         "next beams and the pool",
         rule="select_beams",
-        inputs={
-            "log_probabilities": _FLOAT, "choices": _INT64, "looked_up": _FLOAT,
-            "end_token": _INT64, **{tensor.name: tensor.dtype for tensor in tensors},
-        },
-        outputs={
-            "parents": _INT64, "next_tokens": _INT64,
-            **{f"next_{tensor.name}": tensor.dtype for tensor in tensors if tensor.name in state},
-        },
+        inputs=selected[0],
+        outputs=selected[1],
         portable=True,
         axes={
             "log_probabilities": "N K C", "choices": "N K C", "looked_up": "N K L",
@@ -581,20 +586,14 @@ def _gpu() -> Iterator[FusedOp]:
             tags=(prefix,) if prefix else (),
         )  # fmt: skip
     tensors = [tensor for tensor in _of_search() if tensor.when != "marks"]
-    state = {tensor.name for tensor in TENSORS["state"]}
+    selected = _selection(tensors)
     yield FusedOp(
         name="GpuSelectBeams",
         summary="rules 2 to 6 of the [search](beam-search.md), without the inputs of rules 13 to "
         "15",
         rule="gpu_select_beams",
-        inputs={
-            "log_probabilities": _FLOAT, "choices": _INT64, "looked_up": _FLOAT,
-            "end_token": _INT64, **{tensor.name: tensor.dtype for tensor in tensors},
-        },
-        outputs={
-            "parents": _INT64, "next_tokens": _INT64,
-            **{f"next_{tensor.name}": tensor.dtype for tensor in tensors if tensor.name in state},
-        },
+        inputs=selected[0],
+        outputs=selected[1],
     )  # fmt: skip
     yield FusedOp(
         name="GpuFollowAncestry",

@@ -52,8 +52,9 @@ def gpu_norm(node: ir.Node) -> Found:
     x, residual, bias = operand(node, 0), None, None
     addition = producer(x, "Add")
     if addition is not None and same_axes(*(pair := (operand(addition, 0), operand(addition, 1)))):
-        biased = next((value for value in pair if _bias(value) is not None), pair[0])
-        x, residual, bias = biased, other(addition, biased), _bias(biased)
+        own = [x for x in pair if len(x.uses()) == 1 and not has_role(x, RESIDUAL)]
+        x = next((x for x in own if _bias_of_matmul(x) is not None), pair[0])
+        residual, bias = other(addition, x), _bias_of_matmul(x) if x in own else None
         for value in pair:
             unit = producer(value, "GpuRecurrentUnit")
             if unit is not None and reader(value, "Add") is addition:
@@ -82,18 +83,6 @@ def _of(value: ir.Value) -> ir.Node:
     node = value.producer()
     assert node is not None
     return node
-
-
-def _bias(value: ir.Value) -> ir.Value | None:
-    """Find the constant vector that a sum adds to what nothing else reads, such as a matmul."""
-    addition = producer(value, "Add")
-    if addition is None or len(value.uses()) != 1 or has_role(value, RESIDUAL):
-        return None
-    for index in (0, 1):
-        vector = constant(addition.inputs[index])
-        if vector is not None and vector.ndim == 1:
-            return operand(addition, index)
-    return None
 
 
 def _uncast(value: ir.Value) -> ir.Value:

@@ -6,7 +6,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from translate_trt.runtime.gpu.launch import Launch, power_of_two
+from translate_trt.runtime.gpu.launch import Launch, power_of_two, warps_of_row
 
 
 @triton.jit(do_not_specialize=["K"])
@@ -64,6 +64,6 @@ def embed(
                 "OF_SOURCE": positions is None, "WIDTH": width, "BLOCK": block,
                 "WRITES_Y": y is not None, "WRITES_CAST": cast is not None,
             },
-            warps=min(8, max(1, block // 256)),
+            warps=warps_of_row(block),
         ),
     )  # fmt: skip

@@ -81,6 +81,11 @@ def recording() -> Iterator[list[Any]]:
         _recorded.reset(token)
 
 
+def warps_of_row(block: int) -> int:
+    """Return the number of warps for a program with one row of `block` columns."""
+    return min(8, max(1, block // 256))
+
+
 def power_of_two(size: int, least: int = 1) -> int:
     """Return the smallest power of two that is at least both numbers, as blocks of Triton are."""
     return 1 << (max(size, least) - 1).bit_length()

@@ -2,26 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from translate_trt.runtime.gpu.launch import Launch, power_of_two
+from translate_trt.runtime.gpu.launch import Launch, power_of_two, warps_of_row
 
 
 @triton.jit
-def normalize(values, columns, inside, gamma, beta, WIDTH: tl.constexpr, EPSILON: tl.constexpr):
-    """Normalize the row `values` of WIDTH columns, those that are `inside`, in float32.
+def normalize_row(
+    values, row, columns, inside, gamma, beta, total, y, cast,
+    WIDTH: tl.constexpr, EPSILON: tl.constexpr,
+    WRITES_TOTAL: tl.constexpr, WRITES_Y: tl.constexpr, WRITES_CAST: tl.constexpr,
+):  # fmt: skip
+    """Normalize `values`, the row of WIDTH columns at offset `row`, and write what is read.
 
     The variance is that of the differences from the mean, as in PyTorch: the difference of two
     means of squares would lose what a large mean has in common with the row.
     """
+    if WRITES_TOTAL:
+        tl.store(total + row + columns, values, mask=inside)
     mean = tl.sum(values, 0) / WIDTH
     differences = tl.where(inside, values - mean, 0.0)
     variance = tl.sum(differences * differences, 0) / WIDTH
     scale = tl.load(gamma + columns, mask=inside, other=0.0)
     shift = tl.load(beta + columns, mask=inside, other=0.0)
-    return differences * tl.rsqrt(variance + EPSILON) * scale + shift
+    found = differences * tl.rsqrt(variance + EPSILON) * scale + shift
+    if WRITES_Y:
+        tl.store(y + row + columns, found, mask=inside)
+    if WRITES_CAST:
+        tl.store(cast + row + columns, found.to(cast.dtype.element_ty), mask=inside)
 
 
 @triton.jit
@@ -31,7 +44,7 @@ def norm_kernel(
     HAS_BIAS: tl.constexpr, HAS_RESIDUAL: tl.constexpr,
     WRITES_TOTAL: tl.constexpr, WRITES_Y: tl.constexpr, WRITES_CAST: tl.constexpr,
 ):  # fmt: skip
-    """Add and normalize one row of WIDTH columns."""
+    """Add and normalize one row of WIDTH columns, in float32."""
     row = tl.program_id(0).to(tl.int64) * WIDTH
     columns = tl.arange(0, BLOCK)
     inside = columns < WIDTH
@@ -40,13 +53,41 @@ def norm_kernel(
         values += tl.load(bias + columns, mask=inside, other=0.0)
     if HAS_RESIDUAL:
         values += tl.load(residual + row + columns, mask=inside, other=0.0)
-    if WRITES_TOTAL:
-        tl.store(total + row + columns, values, mask=inside)
-    found = normalize(values, columns, inside, gamma, beta, WIDTH, EPSILON)
-    if WRITES_Y:
-        tl.store(y + row + columns, found, mask=inside)
-    if WRITES_CAST:
-        tl.store(cast + row + columns, found.to(cast.dtype.element_ty), mask=inside)
+    normalize_row(
+        values, row, columns, inside, gamma, beta, total, y, cast,
+        WIDTH, EPSILON, WRITES_TOTAL, WRITES_Y, WRITES_CAST,
+    )  # fmt: skip
+
+
+def row_launch(
+    kernel: Any,
+    rows: int,
+    width: int,
+    arguments: Mapping[str, Tensor | None],
+    constants: Mapping[str, float | bool],
+) -> Launch:
+    """Describe a kernel that ends with `normalize_row`, one program for each row.
+
+    Args:
+        kernel: The kernel.
+        rows: Number of rows.
+        width: Number of columns.
+        arguments: Tensors by parameter; of total, y and cast, None is not written.
+        constants: Constants apart from those that follow from the other arguments.
+    """
+    block = power_of_two(width)
+    unused = arguments["gamma"]
+    assert unused is not None
+    return Launch(
+        kernel,
+        (rows,),
+        {name: unused if tensor is None else tensor for name, tensor in arguments.items()},
+        {
+            "WIDTH": width, "BLOCK": block, **constants,
+            **{f"WRITES_{n.upper()}": arguments[n] is not None for n in ("total", "y", "cast")},
+        },
+        warps=warps_of_row(block),
+    )  # fmt: skip
 
 
 def norm(
@@ -75,23 +116,11 @@ def norm(
         epsilon: Number added to the variance.
     """
     width = x.shape[-1]
-    block = power_of_two(width)
-    outputs = {"total": total, "y": y, "cast": cast}
-    return (
-        Launch(
-            norm_kernel,
-            (x.numel() // width,),
-            {
-                "x": x, "bias": gamma if bias is None else bias,
-                "residual": gamma if residual is None else residual, "gamma": gamma, "beta": beta,
-                **{name: gamma if place is None else place for name, place in outputs.items()},
-            },
-            {
-                "WIDTH": width, "BLOCK": block, "EPSILON": epsilon,
-                "HAS_BIAS": bias is not None, "HAS_RESIDUAL": residual is not None,
-                "WRITES_TOTAL": total is not None, "WRITES_Y": y is not None,
-                "WRITES_CAST": cast is not None,
-            },
-            warps=min(8, max(1, block // 256)),
-        ),
-    )  # fmt: skip
+    arguments = {
+        "x": x, "bias": bias, "residual": residual, "gamma": gamma, "beta": beta, "total": total,
+        "y": y, "cast": cast,
+    }  # fmt: skip
+    constants = {
+        "EPSILON": epsilon, "HAS_BIAS": bias is not None, "HAS_RESIDUAL": residual is not None
+    }  # fmt: skip
+    return (row_launch(norm_kernel, x.numel() // width, width, arguments, constants),)

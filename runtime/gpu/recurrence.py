@@ -6,8 +6,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from translate_trt.runtime.gpu.launch import Launch, power_of_two
-from translate_trt.runtime.gpu.norm import normalize
+from translate_trt.runtime.gpu.launch import Launch
+from translate_trt.runtime.gpu.norm import normalize_row, row_launch
 
 _BLOCK = 512
 
@@ -52,13 +52,10 @@ def recurrent_norm_kernel(
     found = _advance(gates + 2 * row + columns, state + row + columns, inside, WIDTH)
     tl.store(next_state + row + columns, found, mask=inside)
     values = _relu(found) + tl.load(residual + row + columns, mask=inside, other=0.0)
-    if WRITES_TOTAL:
-        tl.store(total + row + columns, values, mask=inside)
-    normalized = normalize(values, columns, inside, gamma, beta, WIDTH, EPSILON)
-    if WRITES_Y:
-        tl.store(y + row + columns, normalized, mask=inside)
-    if WRITES_CAST:
-        tl.store(cast + row + columns, normalized.to(cast.dtype.element_ty), mask=inside)
+    normalize_row(
+        values, row, columns, inside, gamma, beta, total, y, cast,
+        WIDTH, EPSILON, WRITES_TOTAL, WRITES_Y, WRITES_CAST,
+    )  # fmt: skip
 
 
 def recurrent_unit(
@@ -111,22 +108,10 @@ def recurrent_norm(
         epsilon: Number added to the variance.
     """
     width = state.shape[-1]
-    block = power_of_two(width)
-    outputs = {"total": total, "y": y, "cast": cast}
-    return (
-        Launch(
-            recurrent_norm_kernel,
-            (state.numel() // width,),
-            {
-                "gates": gates, "state": state, "residual": residual, "gamma": gamma, "beta": beta,
-                "next_state": next_state,
-                **{name: gamma if place is None else place for name, place in outputs.items()},
-            },
-            {
-                "WIDTH": width, "BLOCK": block, "EPSILON": epsilon,
-                "WRITES_TOTAL": total is not None, "WRITES_Y": y is not None,
-                "WRITES_CAST": cast is not None,
-            },
-            warps=min(8, max(1, block // 256)),
-        ),
-    )  # fmt: skip
+    arguments = {
+        "gates": gates, "state": state, "residual": residual, "gamma": gamma, "beta": beta,
+        "next_state": next_state, "total": total, "y": y, "cast": cast,
+    }  # fmt: skip
+    constants = {"EPSILON": epsilon}
+    rows = state.numel() // width
+    return (row_launch(recurrent_norm_kernel, rows, width, arguments, constants),)

@@ -112,10 +112,4 @@ def _inputs(program: Program, profile: Profile, contract: Contract) -> dict[str,
     """Return inputs of a profile's largest shapes on the meta device."""
     sizes = {axis: largest for axis, (_, _, largest) in profile.ranges().items()}
     sizes["K"] = contract.beams or 1
-    return {
-        spec.name: torch.empty(
-            [sizes[axis] if isinstance(axis, str) else axis for axis in spec.axes],
-            dtype=getattr(torch, spec.dtype), device="meta",
-        )
-        for spec in program.inputs
-    }  # fmt: skip
+    return program.blank_inputs(sizes)

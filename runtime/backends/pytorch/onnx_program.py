@@ -119,6 +119,17 @@ class Program:
         self.unused = _unused(self.nodes, {spec.name for spec in self.outputs})
         self._path = path
 
+    def blank_inputs(self, sizes: Mapping[str, int]) -> dict[str, Tensor]:
+        """Return uninitialized inputs, for sizes by the letters of their axes."""
+        return {
+            spec.name: torch.empty(
+                [sizes[axis] if isinstance(axis, str) else axis for axis in spec.axes],
+                dtype=getattr(torch, spec.dtype),
+                device=self.device,
+            )
+            for spec in self.inputs
+        }
+
     def check_aliases(self, caches: Sequence[str]) -> None:
         """Refuse a graph that does not update its caches in place.
 

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -74,14 +73,7 @@ def record_launches(program: Program, sizes: Mapping[str, int]) -> tuple[Plan, l
         program: A graph with kernels, on the meta device.
         sizes: Sizes by the letters of the inputs' axes, such as N, S and P.
     """
-    inputs = {
-        spec.name: torch.empty(
-            [sizes[axis] if isinstance(axis, str) else axis for axis in spec.axes],
-            dtype=getattr(torch, spec.dtype),
-            device=program.device,
-        )
-        for spec in program.inputs
-    }
+    inputs = program.blank_inputs(sizes)
     with recording():
         plan, _ = Plan.record(program, inputs)
     with recording() as record, _LibraryLaunches(record):

@@ -23,6 +23,11 @@ TYPES = (torch.float16, torch.bfloat16, torch.float32)
 WIDTHS = (5, 64, 96, 512, 1024)
 
 
+@pytest.fixture(autouse=True)
+def same_numbers() -> None:
+    torch.manual_seed(0)
+
+
 def run(launches: tuple[Launch, ...]) -> None:
     for launch in launches:
         launch.run()
