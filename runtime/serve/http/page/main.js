@@ -121,7 +121,12 @@ function changed(delay = TYPING_PAUSE) {
   target.age();
   showCount();
   notify("");
-  schedule(delay);
+  if (source.value.trim() === "") {
+    clearTimeout(timer);
+    run(); // there is nothing to wait for
+  } else {
+    schedule(delay);
+  }
 }
 
 async function run() {
