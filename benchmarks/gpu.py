@@ -14,8 +14,7 @@ from sources to the last step, for which torch.compile has an encoder that is no
 A case is a batch size and a system: engines whose attention is sums over the live slots, engines
 with TensorRT's attention operator, the former without CUDA graphs, and PyTorch's step compiled by
 torch.compile for static shapes and captured as a CUDA graph, with caches that are written in place.
-With --package torch, the graphs of a `torch` target replace the engines, and `transformers` is
-compared, too: its Marian model of the same shape, with as many beams and steps.
+With --package torch, the graphs of a `torch` target replace the engines.
 
 Each case runs in a process of its own with a time limit, and the report is replaced after each.
 torch.compile tries dozens of kernels for each matmul: a minute for each batch size on an H200.
@@ -33,7 +32,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from abc import ABC, abstractmethod
 from argparse import Namespace
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -57,7 +55,7 @@ from translate_trt.runtime.bundle.contract import NEXT, Contract, request_values
 from translate_trt.runtime.bundle.manifest import Limits, read_manifest
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.train.checkpoint import open_checkpoint
-from translate_trt.train.config import END, PAD, START, preset
+from translate_trt.train.config import END, START
 from translate_trt.train.model import Transformer
 
 NO_GPU = 3  # exit code
@@ -66,7 +64,7 @@ TARGET_LENGTHS = (32, 64, 128)
 #: Systems in the order in which they are measured: what decides the default comes first.
 SYSTEMS = ("engines", "engines with attention operator", "torch.compile",
            "engines without CUDA graphs")  # fmt: skip
-TORCH_SYSTEMS = ("graphs", "torch.compile", "transformers", "graphs without CUDA graphs")
+TORCH_SYSTEMS = ("graphs", "torch.compile", "graphs without CUDA graphs")
 #: Passes that the bundle of a system leaves out.
 DISABLED = {"engines with attention operator": ("attention-sums",)}
 #: Longest time of one case in seconds. Compiling the step with PyTorch takes longest.
@@ -201,29 +199,11 @@ class TorchSearch:
             torch.cuda.synchronize()
 
 
-class TwoCalls(ABC):
-    """Search that is timed by two calls, whose difference consists of steps alone."""
+class EngineSearch:
+    """Search of libtranslate_trt on a bundle's engines, timed by two calls.
 
-    @abstractmethod
-    def translate(self, sources: list[list[int]], options: SearchOptions) -> None:
-        """Search for exactly `max_length` steps."""
-
-    def run(self, sources: list[list[int]], options: SearchOptions, steps: int) -> dict[str, float]:
-        """Time a search of that many steps."""
-        few, times = steps // 4, [time.perf_counter()]
-        for length in (few, steps):
-            changed = dataclasses.replace(options, min_length=length, max_length=length)
-            self.translate(sources, changed)
-            times.append(time.perf_counter())
-        short, long = times[1] - times[0], times[2] - times[1]
-        return {
-            "microseconds_per_step": 1e6 * (long - short) / (steps - few),
-            "tokens_per_second": len(sources) * steps / long,
-        }
-
-
-class EngineSearch(TwoCalls):
-    """Search of libtranslate_trt on a bundle's engines."""
+    The difference of the calls consists of steps alone.
+    """
 
     def __init__(self, bundle: Path, target: str, batch_tokens: int, settings: Settings) -> None:
         class GivenSettings(Translator):
@@ -234,37 +214,18 @@ class EngineSearch(TwoCalls):
             bundle, target, threads=1, workers=1, batch_tokens=batch_tokens, device=settings.device
         )
 
-    def translate(self, sources: list[list[int]], options: SearchOptions) -> None:
-        """See `TwoCalls`."""
-        self.translator.translate_ids(sources, options)
-
-
-class TransformersSearch(TwoCalls):
-    """Beam search of `transformers`: a Marian model with random weights of the same shape."""
-
-    def __init__(self, given: Namespace, dtype: torch.dtype, device: str = "cuda") -> None:
-        import transformers
-
-        shape = preset(given.preset).model
-        config = transformers.MarianConfig(
-            vocab_size=given.vocabulary, d_model=shape.d_model, encoder_layers=shape.encoder_layers,
-            decoder_layers=shape.decoder_layers, encoder_attention_heads=shape.heads,
-            decoder_attention_heads=shape.heads, encoder_ffn_dim=shape.d_ff,
-            decoder_ffn_dim=shape.d_ff, max_position_embeddings=limits_of(given).max_target_length,
-            activation_function="relu", scale_embedding=True, pad_token_id=PAD, eos_token_id=END,
-            bos_token_id=START, decoder_start_token_id=START, forced_eos_token_id=None,
-        )  # fmt: skip
-        self.device = torch.device(device)
-        self.model = transformers.MarianMTModel(config).to(self.device, dtype).eval()
-
-    def translate(self, sources: list[list[int]], options: SearchOptions) -> None:
-        """See `TwoCalls`."""
-        ids = torch.tensor([[*row, END] for row in sources], device=self.device)
-        found = self.model.generate(
-            ids, attention_mask=torch.ones_like(ids), num_beams=options.beam_size,
-            min_new_tokens=options.min_length, max_new_tokens=options.max_length, do_sample=False,
-        )  # fmt: skip
-        found.cpu()
+    def run(self, sources: list[list[int]], options: SearchOptions, steps: int) -> dict[str, float]:
+        """Time a search of that many steps."""
+        few, times = steps // 4, [time.perf_counter()]
+        for length in (few, steps):
+            changed = dataclasses.replace(options, min_length=length, max_length=length)
+            self.translator.translate_ids(sources, changed)
+            times.append(time.perf_counter())
+        short, long = times[1] - times[0], times[2] - times[1]
+        return {
+            "microseconds_per_step": 1e6 * (long - short) / (steps - few),
+            "tokens_per_second": len(sources) * steps / long,
+        }
 
 
 # ---- what the cases share: a model and bundles ----
@@ -334,13 +295,11 @@ def run_case(given: Namespace, what: str, system: str) -> tuple[Samples, Report 
     shape = (batch, given.source_length - 1)  # the search adds the end symbol
     sources = torch.randint(4, given.vocabulary, shape, generator=generator).tolist()
     dtype = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}[given.precision]
-    search: TorchSearch | TwoCalls
+    search: TorchSearch | EngineSearch
     if system == "torch.compile":
         contract = read_manifest(bundle).target(target_of(given)).contract
         model = open_checkpoint(Path(given.work, "checkpoint")).load_model().eval()
         search = TorchSearch(model, contract, limits_of(given), dtype, given.device)
-    elif system == "transformers":
-        search = TransformersSearch(given, dtype, given.device)
     else:
         settings = Settings(cuda_graphs="without" not in system, device=given.device)
         search = EngineSearch(bundle, target_of(given), batch * given.source_length, settings)

@@ -62,18 +62,22 @@ class Transformers:
         if setting.precision == "int8":
             warnings.simplefilter("ignore", UserWarning)  # of its removal from torch
             self._model = torch.ao.quantization.quantize_dynamic(self._model, {nn.Linear})
+        elif setting.precision == "fp16":
+            self._model.to("cuda", torch.float16)
 
     @torch.inference_mode()
     def translate(self, sources: Sequence[Sequence[int]]) -> list[list[int]]:
         """Translate token ids, see `System`."""
         setting = self._setting
         results: list[list[int]] = [[] for _ in sources]
-        begin = torch.tensor([[START, *setting.target_prefix]])
+        device = "cuda" if setting.precision == "fp16" else "cpu"
+        begin = torch.tensor([[START, *setting.target_prefix]], device=device)
         end = [END] if self._model.config.source_end else []
         for rows in length_sorted_batches([len(one) + 1 for one in sources], setting.batch_tokens):
             batch = [[*setting.source_prefix, *sources[row], *end] for row in rows]
             longest = max(map(len, batch))
-            tokens = torch.tensor([[*one, *[PAD] * (longest - len(one))] for one in batch])
+            padded = [[*one, *[PAD] * (longest - len(one))] for one in batch]
+            tokens = torch.tensor(padded, device=device)
             found = self._model.generate(
                 input_ids=tokens,
                 attention_mask=(tokens != PAD).long(),

@@ -6,6 +6,8 @@
 MODEL is a run, a checkpoint, or a model of another toolkit that `translate-trt import auto`
 recognizes. It is converted once for each system. Systems that are not installed, or cannot compute
 the model, are listed with the reason. With --before, another version of this project runs, too.
+`--precision fp16` compares with CTranslate2 on a GPU, in batches of up to 20,000 tokens; no GPU has
+run it yet.
 
 Matmul libraries, packed weights, workers, threads and batch sizes are tried for each system on a
 part of the text (speed.py). Then all systems are measured in turn, round after round, in processes
@@ -284,7 +286,8 @@ def side_by_side(given: Namespace) -> Report:
             "setting": dataclasses.asdict(setting),
             "setting_alone": dataclasses.asdict(other),
         }
-        if not setting.shortlist:  # the work with one depends on the lists
+        # The work with a shortlist depends on the lists, and the peaks are those of the processor.
+        if not setting.shortlist and setting.precision != "fp16":
             share = least.seconds(setting.precision, peaks) / results[label]["seconds"][0]
             results[label]["roofline"] = share
         print(f"{label:34} {shown(results[label]['first / this'])}", flush=True)

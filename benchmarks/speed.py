@@ -37,6 +37,7 @@ from systems import BEFORE, OURS, REQUIRED, Models, Process, Setting, convert, p
 
 from translate_trt.export.build_options import BuildOptions
 from translate_trt.export.compile import compile_bundle
+from translate_trt.export.engines.options import EngineOptions
 from translate_trt.export.importers.recognition import recognize_directory
 from translate_trt.runtime import SearchOptions, Translator
 from translate_trt.runtime.bundle.contract import forced_token
@@ -48,8 +49,9 @@ from translate_trt.train.checkpoint import find_checkpoint, open_checkpoint
 
 #: Rows of a comparison in their order: systems with their precisions.
 ROWS = {
-    OURS: ("int8", "fp32"), BEFORE: ("int8", "fp32"), "ctranslate2": ("int8", "fp32"),
-    "marian": ("int8", "fp32"), "transformers": ("int8", "fp32"), "torch": ("fp32",),
+    OURS: ("int8", "fp32", "fp16"), BEFORE: ("int8", "fp32"),
+    "ctranslate2": ("int8", "fp32", "fp16"),
+    "marian": ("int8", "fp32"), "transformers": ("int8", "fp32", "fp16"), "torch": ("fp32",),
 }  # fmt: skip
 DEFAULT = (OURS, "ctranslate2", "marian", "transformers")
 #: Systems with lexical shortlists.
@@ -58,6 +60,8 @@ WITH_SHORTLISTS = (OURS, "ctranslate2", "marian")
 NOISE = 0.03
 #: Source tokens of a batch that are tried for throughput.
 BATCH_TOKENS = (256, 512, 1024, 2048, 4096)
+#: The same on a GPU, and the largest number of sentences.
+GPU_BATCH_TOKENS, GPU_BATCH = (5_000, 10_000, 20_000), 512
 #: Points of the scaling: sentences of a batch, source tokens.
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128)
 LENGTHS = (5, 10, 20, 40, 80, 120, 160, 200)
@@ -78,7 +82,9 @@ OPTIONS = (
     option("--trial-lines", type=int, default=120,
            help="lines that settings are tried on; 0 tries none"),
     option("--beam-size", type=int, default=4, help="beam size of all systems"),
-    option("--precision", action="append", choices=("int8", "fp32"), help="default: both"),
+    option("--precision", action="append", choices=("int8", "fp32", "fp16"),
+           help="fp16 is on a GPU; default: int8 and fp32"),
+    option("--gpu-target", default="torch-fp16", help="target that fp16 measures"),
     option("--system", action="append", choices=[one for one in ROWS if one != BEFORE],
            help=f"may be repeated; default: {', '.join(DEFAULT)}"),
     option("--before", metavar="PYTHON", help="also run another version: Python that has it"),
@@ -133,9 +139,11 @@ def systems(given: Namespace, shortlist: bool, prompt: Mapping[str, Any]) -> lis
     asked = (*(given.system or DEFAULT), *([BEFORE] if given.before else []))
     found = []
     for precision in given.precision or ("int8", "fp32"):
-        rows = [Setting(one, precision) for one in ROWS if one in asked and precision in ROWS[one]]
+        target = given.gpu_target if precision == "fp16" else ""
+        rows = [Setting(one, precision, target) for one in ROWS
+                if one in asked and precision in ROWS[one]]  # fmt: skip
         if OURS in asked and given.beam_size > 1:
-            rows.insert(1, Setting(OURS, precision, paper_rule=True))
+            rows.insert(1, Setting(OURS, precision, target, paper_rule=True))
         if shortlist:
             rows += [replace(one, shortlist=True) for one in rows
                      if one.system in WITH_SHORTLISTS and not one.paper_rule]  # fmt: skip
@@ -162,12 +170,14 @@ def models(given: Namespace) -> Iterator[tuple[Models, list[Setting], dict[str, 
         prompt = prompt_of(checkpoint, given.languages) | {"beam_size": given.beam_size}
         asked, ready, left_out = systems(given, shortlist is not None, prompt), [], {}
         targets = dict.fromkeys(
-            f"onnx-{one.precision}{SHORTLIST if one.shortlist else ''}"
+            f"{one.gpu_target or f'onnx-{one.precision}'}{SHORTLIST if one.shortlist else ''}"
             for one in asked
             if one.system in (OURS, BEFORE)
         )
         if targets:
-            compile_bundle(checkpoint, bundle, BuildOptions(tuple(targets), shortlist=shortlist))
+            engines = EngineOptions(max_batch=GPU_BATCH)
+            options = BuildOptions(tuple(targets), shortlist=shortlist, engines=engines)
+            compile_bundle(checkpoint, bundle, options)
         for setting in asked:
             try:
                 for name in REQUIRED[setting.system]:
@@ -205,7 +215,7 @@ def libraries(setting: Setting) -> list[dict[str, Any]]:
     """Return what chooses between the matmul libraries of a system."""
     if setting.system == "marian" and setting.precision == "int8":
         return [{"weights": name} for name in marian.int8_weights()]
-    if setting.system != "ctranslate2":
+    if setting.system != "ctranslate2" or setting.precision == "fp16":
         return [{}]
     return [{"environment": (("CT2_USE_MKL", value),)} for value in ("0", "1")]
 
@@ -214,6 +224,8 @@ def throughput_stages(setting: Setting, cores: int) -> Stages:
     """Return the settings to try: one batch at a time on all cores, or one batch on each."""
     together, apart = {"workers": 1, "threads": cores}, {"workers": cores, "threads": 1}
     splits = [together, apart] if cores > 1 else [together]
+    if setting.precision == "fp16":
+        return [[{"workers": 1}, {"workers": 2}], [{"batch_tokens": n} for n in GPU_BATCH_TOKENS]]
     if setting.system == "marian":  # a batch runs on one thread
         splits = [apart]
     elif setting.system not in (OURS, BEFORE, "ctranslate2"):
@@ -223,7 +235,8 @@ def throughput_stages(setting: Setting, cores: int) -> Stages:
 
 def latency_stages(setting: Setting, cores: int) -> Stages:
     """Return the settings to try for sentences one at a time."""
-    counts = (1,) if setting.system == "marian" else dict.fromkeys((1, cores))
+    alone = setting.system == "marian" or setting.precision == "fp16"
+    counts = (1,) if alone else dict.fromkeys((1, cores))
     return [libraries(setting), [{"threads": count} for count in counts]]
 
 

@@ -52,7 +52,8 @@ class Setting:
     """System and how it runs."""
 
     system: str  # a key of SYSTEMS
-    precision: str = "int8"  # or "fp32"
+    precision: str = "int8"  # or "fp32"; "fp16" is on a GPU
+    gpu_target: str = ""  # of ours for fp16
 
     # ---- cores and batches: each system is measured at its own best ----
     workers: int = 1  # batches translated side by side
@@ -119,7 +120,7 @@ class Ours:
         self._options = setting.search_options()
         self._translator = Translator(
             models.before if setting.system == BEFORE else models.bundle,
-            f"onnx-{setting.precision}",
+            setting.gpu_target or f"onnx-{setting.precision}",
             shortlist=setting.shortlist,
             threads=setting.threads,
             batch_tokens=setting.batch_tokens,
@@ -156,7 +157,8 @@ class CTranslate2:
         self._ids = {name: index for index, name in enumerate(self._names)}
         self._translator = ctranslate2.Translator(
             str(models.converted / f"ctranslate2-{setting.precision}"),
-            compute_type={"int8": "int8", "fp32": "float32"}[setting.precision],
+            device="cuda" if setting.precision == "fp16" else "cpu",
+            compute_type={"fp32": "float32", "fp16": "float16"}.get(setting.precision, "int8"),
             inter_threads=setting.workers,
             intra_threads=setting.threads,
             max_queued_batches=-1,
@@ -224,7 +226,7 @@ def convert_ctranslate2(checkpoint: Path, out: Path, precision: str) -> None:
             spec.config.layer_norm_epsilon = config.layer_norm_epsilon
             return spec
 
-    quantization = {"int8": "int8", "fp32": None}[precision]
+    quantization = {"int8": "int8", "fp16": "float16"}.get(precision)
     FromCheckpoint().convert(str(out), quantization=quantization, force=True)
 
 
