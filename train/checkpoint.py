@@ -20,7 +20,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from safetensors.torch import save_file
 from torch import Tensor
 
 from translate_trt.runtime.bundle.attention_heads import AttentionHeads
@@ -47,6 +46,7 @@ from translate_trt.train.hashed_files import (
     read_json,
     read_tensors,
     recorded_hashes,
+    write_tensors,
 )
 from translate_trt.train.model import Transformer
 from translate_trt.train.shortlist.table import Shortlist
@@ -447,8 +447,7 @@ def _write(
     decoding: DecodingDefaults,
     activation_scales: Mapping[str, float] | None = None,
 ) -> None:
-    weights = {name: tensor.contiguous() for name, tensor in model.items()}
-    save_file(weights, directory / WEIGHTS)
+    write_tensors(directory / WEIGHTS, {key: tensor.contiguous() for key, tensor in model.items()})
     paths = write_tokenizers(directory, tokenizers)
     hashed = [directory / WEIGHTS, *paths]
     if activation_scales is not None:

@@ -1,4 +1,4 @@
-"""Reading of JSON and safetensors files, checked against recorded SHA-256 hashes."""
+"""JSON and safetensors files that are read with recorded SHA-256 hashes."""
 
 from __future__ import annotations
 
@@ -9,13 +9,21 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from translate_trt.runtime.errors import CheckpointError
 from translate_trt.runtime.io.hashing import sha256_of_file
 
 _USE_ANOTHER = "Use another checkpoint of the run."
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    """Write contiguous tensors, which all may read who may read other new files."""
+    path.touch()
+    mode = path.stat().st_mode  # safetensors' own is for the owner alone
+    save_file(dict(tensors), path)
+    path.chmod(mode)
 
 
 def read_tensors(path: Path, sha256: str) -> dict[str, Tensor]:

@@ -6,11 +6,16 @@ import json
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from safetensors.torch import save_file
 from torch import Tensor
 
 from translate_trt.runtime.errors import CheckpointError
-from translate_trt.train.hashed_files import file_hashes, read_json, read_tensors, recorded_hashes
+from translate_trt.train.hashed_files import (
+    file_hashes,
+    read_json,
+    read_tensors,
+    recorded_hashes,
+    write_tensors,
+)
 from translate_trt.train.selection import Selection
 
 OPTIMIZER = "optimizer.safetensors"
@@ -35,7 +40,7 @@ class TrainingState:
     def save(self, directory: Path) -> None:
         """Write `optimizer.safetensors` and `state.json`."""
         directory.mkdir()
-        save_file(self.optimizer, directory / OPTIMIZER)
+        write_tensors(directory / OPTIMIZER, self.optimizer)
         values = {key: value for key, value in vars(self).items() if key != "optimizer"}
         values["selection"] = self.selection.to_json()
         values["sha256"] = file_hashes(directory / OPTIMIZER)

@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from support.models import flip_bit, record_hashes, save_model
 
 from translate_trt.runtime.errors import CheckpointError, OutputError
-from translate_trt.train import checkpoint as checkpoint_module
+from translate_trt.train import hashed_files
 from translate_trt.train.checkpoint import (
     AVERAGED,
     DecodingDefaults,
@@ -57,6 +57,7 @@ def test_a_checkpoint_loads_unchanged(saved: Path) -> None:
     assert opened.train["max_length"] == 48
     assert opened.tokenizer.is_file()
     assert not (saved / "training").exists()
+    assert len({path.stat().st_mode for path in saved.iterdir()}) == 1  # who may read one, all
 
 
 @pytest.mark.parametrize("name", ["state.json", "optimizer.safetensors"])
@@ -224,12 +225,12 @@ def test_a_full_disk_leaves_the_old_checkpoint(
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(checkpoint_module, "save_file", full)
+    monkeypatch.setattr(hashed_files, "save_file", full)
     for name in (saved.name, "checkpoint-00000020"):
         with pytest.raises(OutputError, match="space"):
             save_model(Transformer(CONFIG), saved.parent / name, tokenizer_model)
     state = TrainingState(20, 0, 1, 0, 0, {}, {})
-    monkeypatch.setattr(checkpoint_module, "save_file", save_file)
+    monkeypatch.setattr(hashed_files, "save_file", save_file)
     monkeypatch.setattr(TrainingState, "save", full)  # fails after the weights are written
     with pytest.raises(OutputError, match="space"):
         save_checkpoint(

@@ -27,7 +27,7 @@ from support.models import flip_bit, record_hashes
 from support.runs import assert_equal_tensors, train_arguments
 
 from translate_trt.runtime.errors import CheckpointError, OutputError, TranslateTrtError
-from translate_trt.train import checkpoint as checkpoint_module
+from translate_trt.train import hashed_files
 from translate_trt.train.checkpoint import (
     AVERAGED,
     BEST,
@@ -286,7 +286,7 @@ def test_a_full_disk_costs_only_a_checkpoint_that_is_not_the_last(
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
         save_file(tensors, path)
 
-    monkeypatch.setattr(checkpoint_module, "save_file", full)
+    monkeypatch.setattr(hashed_files, "save_file", full)
     trainer = make_trainer()
     out = trainer.job.out
     if step == trainer.config.steps:
@@ -321,7 +321,7 @@ def test_a_checkpoint_has_the_weights_of_its_step(
             if trainer.step >= min(number + 2, 12):
                 event.set()
 
-    monkeypatch.setattr(checkpoint_module, "save_file", slow)
+    monkeypatch.setattr(hashed_files, "save_file", slow)
     monkeypatch.setattr(trainer, "_optimizer_step", note)
     trainer.run()
     for name in ("checkpoint-00000008", "checkpoint-00000012", AVERAGED):
