@@ -17,11 +17,12 @@ constexpr const char* kRemedy =
     "out.";
 
 template <class Function>
-void find(void* library, const std::string& path, const char* name, Function& function) {
+void find(void* library, const std::string& path, const char* name, Function& function,
+          bool required) {
   function = reinterpret_cast<Function>(find_function(library, name));
-  if (function == nullptr) {
+  if (function == nullptr && required) {
     throw backend_error(path + " is no CUDA driver that this library can use: it has no function " +
-                        name + ". Update the GPU's driver.");
+                        name + ". Update the GPU's driver; 470 or later is needed.");
   }
 }
 
@@ -33,9 +34,13 @@ CudaDriver load(const std::string& path) {
     throw backend_error("no NVIDIA GPU can be used: " + std::string(error.what()) + kRemedy);
   }
   CudaDriver driver;
-#define TT_CUDA_FIND(member, name, parameters) find(library, path, name, driver.member);
+#define TT_CUDA_FIND(member, name, parameters) find(library, path, name, driver.member, true);
+#define TT_CUDA_FIND_LATER(member, name, parameters) \
+  find(library, path, name, driver.member, false);
   TT_CUDA_FUNCTIONS(TT_CUDA_FIND)
+  TT_CUDA_LATER_FUNCTIONS(TT_CUDA_FIND_LATER)
 #undef TT_CUDA_FIND
+#undef TT_CUDA_FIND_LATER
   driver.check(driver.init(0), "cuInit");
   return driver;
 }

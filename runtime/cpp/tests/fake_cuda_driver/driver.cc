@@ -27,7 +27,7 @@ namespace {
 
 namespace cuda = translate_trt::runtime::cuda;
 
-constexpr cuda::Result kInvalidValue = 1, kNoContext = 201;
+constexpr cuda::Result kInvalidValue = 1, kNoContext = 201, kNotSupported = 801;
 constexpr int kDevices = 2;
 
 struct Block {
@@ -302,6 +302,38 @@ cuda::Result cuMemsetD8Async(cuda::Address address, unsigned char value, std::si
 cuda::Result cuGetErrorString(cuda::Result, const char** text) {
   *text = "an error of the fake driver";
   return cuda::kSuccess;
+}
+
+// Not simulated.
+cuda::Result cuDeviceGetName(char*, int, cuda::Device) { return kNotSupported; }
+cuda::Result cuDeviceGetAttribute(int*, int, cuda::Device) { return kNotSupported; }
+cuda::Result cuCtxSetCurrent(cuda::Context) { return kNotSupported; }
+cuda::Result cuEventCreate(cuda::Event*, unsigned int) { return kNotSupported; }
+cuda::Result cuEventDestroy_v2(cuda::Event) { return kNotSupported; }
+cuda::Result cuEventRecord(cuda::Event, cuda::Stream) { return kNotSupported; }
+cuda::Result cuEventSynchronize(cuda::Event) { return kNotSupported; }
+cuda::Result cuStreamBeginCapture_v2(cuda::Stream, int) { return kNotSupported; }
+cuda::Result cuStreamEndCapture(cuda::Stream, cuda::Graph*) { return kNotSupported; }
+cuda::Result cuGraphDestroy(cuda::Graph) { return kNotSupported; }
+cuda::Result cuGraphInstantiateWithFlags(cuda::GraphExec*, cuda::Graph, unsigned long long) {
+  return kNotSupported;
+}
+cuda::Result cuGraphExecDestroy(cuda::GraphExec) { return kNotSupported; }
+cuda::Result cuGraphLaunch(cuda::GraphExec, cuda::Stream) { return kNotSupported; }
+cuda::Result cuMemGetInfo_v2(std::size_t*, std::size_t*) { return kNotSupported; }
+cuda::Result cuModuleLoadData(cuda::Module*, const void*) { return kNotSupported; }
+cuda::Result cuModuleUnload(cuda::Module) { return kNotSupported; }
+cuda::Result cuModuleGetFunction(cuda::Function*, cuda::Module, const char*) {
+  return kNotSupported;
+}
+cuda::Result cuFuncSetAttribute(cuda::Function, int, int) { return kNotSupported; }
+cuda::Result cuLaunchKernel(cuda::Function, unsigned int, unsigned int, unsigned int, unsigned int,
+                            unsigned int, unsigned int, unsigned int, cuda::Stream, void**,
+                            void**) {
+  return kNotSupported;
+}
+cuda::Result cuLaunchKernelEx(const cuda::LaunchConfig*, cuda::Function, void**, void**) {
+  return kNotSupported;
 }
 
 }  // extern "C"
