@@ -25,7 +25,7 @@ pip install --quiet cmake ninja
 git ls-files -co --exclude-standard | tar --create --files-from - --ignore-failed-read | tar -x -C "$tree"
 mkdir -p .cache
 ln -s "$root/.cache" "$tree/.cache"  # fetched headers
-options=(-D CMAKE_SHARED_LINKER_FLAGS=-s -D TRANSLATE_TRT_CUDA=OFF)  # wheels depend on no CUDA
+options=(-D CMAKE_SHARED_LINKER_FLAGS=-s)
 if [ -n "$platform" ]; then
     target=$processor-linux-gnu.2.$glibc
     say "a compiler for $target"

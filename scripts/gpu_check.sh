@@ -12,7 +12,7 @@
 #            they come
 #   DEVICE   device of the torch targets, such as cuda:1 or xpu. cpu: a rehearsal of all three commands
 #            without a GPU, at the smallest sizes
-#   NVCC     CUDA's compiler, for the check in C++
+#   CXX      C++ compiler, for the checks in C++
 #   WHEELS   packages that the machine with the GPU may lack
 #   TRANSLATE_TRT_VENV  none: `prepare` uses the active environment, and the libraries as they are built
 #   SECONDS_IN_ALL  another limit for `check` or `speed`
@@ -235,9 +235,9 @@ stripped() { # package precision: engines without weights, which loading puts ba
 # Memory, copies, events, capture and replay on the GPU, without engines.
 cuda_in_cpp() {
     local library=$TRANSLATE_TRT_LIBRARY cpp=runtime/cpp
-    "$nvcc" -std=c++17 -O1 -arch=native -D TRANSLATE_TRT_COPY_KERNEL -I $cpp/include -I $cpp/src -I $cpp/tests \
-        $cpp/tests/cuda_check.cc $cpp/src/cuda/*.cc $cpp/src/cuda/copy_kernel.cu "$library" \
-        -Xlinker "-rpath=${library%/*}" -o "$out/cuda_check"
+    "${CXX:-c++}" -std=c++17 -O1 -pthread -I $cpp/include -I $cpp/src -I $cpp/tests $cpp/tests/cuda_check.cc \
+        $cpp/src/backends/cuda_driver.cc $cpp/src/base/platform_posix.cc "$library" -ldl \
+        "-Wl,-rpath,${library%/*}" -o "$out/cuda_check"
     "$out/cuda_check"
 }
 
@@ -266,9 +266,7 @@ check_all() {
     check "kernels, against float64" 90 "$missing" python3 -m pytest -q -p no:cacheprovider \
         tests/runtime/gpu --deselect tests/runtime/gpu/test_programs.py || true
     missing=
-    nvcc=${NVCC:-$(PATH=$PATH:${CUDAToolkit_ROOT:-/usr/local/cuda}/bin command -v nvcc || true)}
-    export nvcc
-    [ -n "$nvcc" ] || missing="CUDA's compiler (NVCC)"
+    command -v "${CXX:-c++}" >/dev/null || missing="a C++ compiler (CXX)"
     check "CUDA device functions in C++" 90 "$missing" cuda_in_cpp || true
     missing=$(python3 -c '
 import sys, onnxruntime

@@ -48,23 +48,7 @@ case "$*" in "--build "*/service)
 esac
 """
 
-# CUDA's compiler without CUDA: the host's, and a fake of CUDA's runtime.
-NVCC = """#!/usr/bin/env bash
-tests=runtime/cpp/tests arguments=()
-while [ $# -gt 0 ]; do
-    case $1 in
-        -arch=* | *.cu) ;;
-        -D) shift ;;
-        -Xlinker) shift; arguments+=("-Wl,$1") ;;
-        *) arguments+=("$1") ;;
-    esac
-    shift
-done
-exec c++ -pthread -I $tests/fake_cuda -I $tests/fake_cuda/minimal "${arguments[@]}" \
-    $tests/fake_cuda/fake_cuda.cc
-"""
-
-PRETENDED_NVCC = """#!/usr/bin/env bash
+PRETENDED_COMPILER = """#!/usr/bin/env bash
 while [ "$1" != -o ]; do shift; done
 printf '#!/usr/bin/env bash\necho "cuda check" >>"$CALLS"\n' >"$2"
 chmod +x "$2"
@@ -88,7 +72,7 @@ def needs_libraries() -> None:
 @pytest.fixture
 def pretending(needs_libraries: None, tmp_path: Path) -> Path:
     """Folder of a prepared OUT and of programs that pretend."""
-    for name, content in (("python3", PYTHON), ("cmake", CMAKE), ("nvcc", PRETENDED_NVCC)):
+    for name, content in (("python3", PYTHON), ("cmake", CMAKE), ("c++", PRETENDED_COMPILER)):
         program(tmp_path / "bin" / name, content)
     (tmp_path / "bin/NvInfer.h").touch()
     assert pretend("prepare", tmp_path).returncode == 0
@@ -98,7 +82,7 @@ def pretending(needs_libraries: None, tmp_path: Path) -> Path:
 def pretend(command: str, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     given = {
         "PATH": f"{folder / 'bin'}:{os.environ['PATH']}", "CALLS": str(folder / "calls"),
-        "NVCC": str(folder / "bin/nvcc"), "TENSORRT_ROOT": str(folder / "bin"),
+        "TENSORRT_ROOT": str(folder / "bin"),
     }  # fmt: skip
     return run_script(
         "gpu_check.sh", command, folder / "out", **{**given, "DESCRIBED": GPU, **environment}
@@ -222,7 +206,12 @@ def test_command_lines_of_exports_and_translations(
 @pytest.mark.nightly
 def test_a_rehearsal_of_all_commands(needs_libraries: None, tmp_path: Path) -> None:
     """Every command line on the CPU, in a folder that is moved after `prepare`."""
-    program(tmp_path / "bin/nvcc", NVCC)
+    driver, cpp = tmp_path / "libfake_driver.so", ROOT / "runtime/cpp"
+    subprocess.run(
+        ["c++", "-std=c++17", "-shared", "-fPIC", "-pthread", "-o", driver, f"-I{cpp}/include",
+         f"-I{cpp}/src", f"-I{cpp}/tests", *cpp.glob("tests/fake_cuda_driver/*.cc")],
+        check=True,
+    )  # fmt: skip
     wheel = tmp_path / "index/gpu_check_missing-1.0-py3-none-any.whl"
     wheel.parent.mkdir()
     with zipfile.ZipFile(wheel, "w") as archive:
@@ -239,8 +228,9 @@ def test_a_rehearsal_of_all_commands(needs_libraries: None, tmp_path: Path) -> N
 
     def run(command: str, out: str, **environment: str) -> dict[str, str]:
         done = run_script(
-            "gpu_check.sh", command, tmp_path / out, DEVICE="cpu", NVCC=str(tmp_path / "bin/nvcc"),
-            WHEELS="gpu-check-missing", PIP_NO_INDEX="1", **environment,
+            "gpu_check.sh", command, tmp_path / out, DEVICE="cpu",
+            TRANSLATE_TRT_CUDA_DRIVER=str(driver), WHEELS="gpu-check-missing", PIP_NO_INDEX="1",
+            **environment,
         )  # fmt: skip
         assert done.returncode == 0, done.stdout + done.stderr
         return rows(done) if done.stdout.startswith("\n") else {}

@@ -121,9 +121,7 @@ class Library:
         (found,) = self.prefix.glob(f"lib*/**/{name}")
         return found
 
-    def compile_c(
-        self, code: str, package: str = "translate_trt", place: Path | None = None
-    ) -> Path:
+    def compile_c(self, code: str, place: Path | None = None) -> Path:
         """Compile a strict C99 program with the flags of pkg-config; skip without a compiler.
 
         It looks for the library in `place`, or in the installation's folder.
@@ -131,11 +129,11 @@ class Library:
         compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
         if compiler is None or shutil.which("pkg-config") is None:
             pytest.skip("there is no C compiler, or no pkg-config")
-        folder = self.installed(f"{package}.pc").parent
+        folder = self.installed("translate_trt.pc").parent
         environment = {**self.environment(), "PKG_CONFIG_PATH": str(folder)}
         flags = subprocess.run(
-            ["pkg-config", "--cflags", "--libs", package], env=environment, capture_output=True,
-            text=True, check=True,
+            ["pkg-config", "--cflags", "--libs", "translate_trt"], env=environment,
+            capture_output=True, text=True, check=True,
         ).stdout.split()  # fmt: skip
         assert self.prefix is not None
         source, program = self.prefix / "program.c", self.prefix / "program"

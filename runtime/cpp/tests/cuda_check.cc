@@ -1,7 +1,5 @@
-// Checks libtranslate_trt_cuda on the first GPU, or on that of an argument. Prints "all passed".
+// Checks devices by translate_trt/cuda.h on the first GPU. Prints "all passed".
 // The exit code is 1 if a check fails, and 3 if there is no such GPU.
-
-#include <cstdlib>
 
 #include "cuda_checks.h"
 

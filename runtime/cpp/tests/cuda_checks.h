@@ -1,8 +1,5 @@
-// Checks of libtranslate_trt_cuda through its interface alone, for the fake CUDA runtime and for a
-// GPU.
+// Checks of devices by translate_trt/cuda.h, for the fake CUDA driver and for a GPU.
 #pragma once
-
-#include <cuda_runtime_api.h>
 
 #include <cstdint>
 #include <cstring>
@@ -11,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include "backends/cuda_driver.h"
 #include "check.h"
 #include "random.h"
 #include "translate_trt/cuda.h"
@@ -19,7 +17,7 @@ namespace translate_trt::runtime {
 
 // Engines that copy their first tensor, whose shape is its size in bytes, to the second one.
 struct CopyingEngines {
-  cudaStream_t stream;
+  cuda::Stream stream;
   static inline int alive = 0;
 
   static tt_cuda_engines functions(int gpu) {
@@ -37,12 +35,13 @@ struct CopyingEngines {
     };
     made.launch = [](void* engines, const tt_launch* launch) {
       const tt_device_tensor &from = launch->tensors[0], &to = launch->tensors[1];
-      const cudaError_t code = cudaMemcpyAsync(
-          reinterpret_cast<void*>(to.address), reinterpret_cast<const void*>(from.address),
-          static_cast<std::size_t>(from.shape[0]), cudaMemcpyDeviceToDevice,
-          static_cast<CopyingEngines*>(engines)->stream);
-      return code == cudaSuccess ? tt_status{TT_OK}
-                                 : tt_device_fail(TT_BACKEND_ERROR, cudaGetErrorString(code));
+      const CudaDriver& driver = CudaDriver::open();
+      const cuda::Result result =
+          driver.copy(to.address, from.address, static_cast<std::size_t>(from.shape[0]),
+                      static_cast<CopyingEngines*>(engines)->stream);
+      return result == cuda::kSuccess
+                 ? tt_status{TT_OK}
+                 : tt_device_fail(TT_BACKEND_ERROR, driver.text_of(result).c_str());
     };
     return made;
   }
@@ -175,7 +174,7 @@ inline void check_captures(CheckedDevice& device) {
   // What CUDA forbids fails without harm to the capture.
   std::uint64_t memory = 0;
   CHECK(device(&tt_device_functions::allocate, 256, &memory) == TT_BACKEND_ERROR);
-  CHECK(contains(tt_last_error(), "cudaMalloc is not permitted during a capture"));
+  CHECK(contains(tt_last_error(), "cuMemAlloc is not permitted during a capture"));
   void* graph = nullptr;
   CHECK(device(&tt_device_functions::end_capture, &graph) == TT_OK);
   CHECK(graph != nullptr);

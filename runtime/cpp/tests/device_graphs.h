@@ -76,7 +76,7 @@ enum class Place {
 
 inline ArrayPlace array_place(Place place, std::int64_t spare_slots, std::int64_t max_source = 0) {
   if (place == Place::kHost) return {nullptr, {spare_slots}};
-  return {std::make_shared<DeviceMemory>(1, FAKE_CUDA_DRIVER),
+  return {std::make_shared<DeviceMemory>(1),
           {spare_slots, place != Place::kDevice, max_source},
           place != Place::kTwoCopies};
 }

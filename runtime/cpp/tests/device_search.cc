@@ -79,11 +79,6 @@ std::vector<SearchOptions> searches() {
   return all;
 }
 
-FakeDriverCounts counts() {
-  void* driver = open_library(FAKE_CUDA_DRIVER);
-  return reinterpret_cast<FakeDriverCounts (*)()>(find_function(driver, "fake_driver_counts"))();
-}
-
 std::vector<Translation> translate(const Translator& translator,
                                    const std::vector<std::string>& lines,
                                    const SearchOptions& options) {
@@ -107,7 +102,7 @@ void compare(const char* bundle, const char* target, const Comparison& compariso
   const Translator on_host(bundle, options);
   for (const Place place : {Place::kDevice, Place::kBuckets, Place::kTwoCopies}) {
     {
-      const FakeDriverCounts before = counts();
+      fake_cuda() = {};
       const Translator on_device(bundle, options, [place] { return array_place(place, 0, 200); });
       for (const SearchOptions& search : searches()) {
         const auto expected = translate(on_host, lines, search);
@@ -123,14 +118,12 @@ void compare(const char* bundle, const char* target, const Comparison& compariso
         CHECK(differing == 0);
       }
       const auto steps = static_cast<std::size_t>(on_device.service().statistics().steps);
-      const FakeDriverCounts now = counts();
+      const FakeCuda& now = fake_cuda();
       std::cout << "place " << static_cast<int>(place) << ": " << steps << " steps, "
-                << (now.bytes_out - before.bytes_out) / steps << " bytes out and "
-                << (now.bytes_in - before.bytes_in) / steps << " bytes in a step, "
-                << now.allocations - before.allocations << " allocations\n";
+                << now.bytes_out / steps << " bytes out and " << now.bytes_in / steps
+                << " bytes in a step, " << now.made.at("memory") << " allocations\n";
     }
-    const FakeDriverCounts after = counts();
-    CHECK(after.blocks == 0 && after.pinned == 0 && after.streams == 0 && after.contexts == 0);
+    CHECK(fake_cuda().left() == 0 && fake_cuda().violations.empty());
   }
 }
 
@@ -177,6 +170,7 @@ void test_plugin_functions() {
 int main(int count, char** arguments) {
   namespace runtime = translate_trt::runtime;
   if (count != 4) return 2;
+  runtime::use_fake_driver(FAKE_CUDA_DRIVER);
   std::vector<std::string> lines;
   for (std::string line; std::getline(std::cin, line);) lines.push_back(line);
   runtime::test_plugin_functions();

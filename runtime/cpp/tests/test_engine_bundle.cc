@@ -8,7 +8,7 @@
 #include "../format_version.h"
 #include "check.h"
 #include "engine_records.h"
-#include "fake_cuda.h"
+#include "fake_cuda_driver/fake_driver.h"
 #include "fake_tensorrt.h"
 #include "tracing_engines.h"
 #include "translate_trt/translate_trt.hpp"
@@ -173,7 +173,7 @@ void test_a_bundle_of_engines_translates() {
     }
   }
   CHECK(fake_tensorrt().runs.size() == 1 && fake_tensorrt().runs.count(1) == 1);
-  CHECK(fake_cuda().calls["cudaGraphLaunch"] > 0);
+  CHECK(fake_cuda().calls["cuGraphLaunch"] > 0);
   CHECK(fake_cuda().left() == 0 && fake_cuda().violations.empty());
 }
 

@@ -14,7 +14,7 @@
 #include "engine_records.h"
 #include "engines/device_batch.h"
 #include "engines/engine_loader.h"
-#include "fake_cuda.h"
+#include "fake_cuda_driver/fake_driver.h"
 #include "fake_tensorrt.h"
 #include "tensorrt/tensorrt_device.h"
 #include "tracing_engines.h"
@@ -48,7 +48,6 @@ struct EngineFixture {
     for (const auto& [kind, count] : cuda.alive) {
       if (count != 0) std::cerr << count << " of " << kind << " left\n";
     }
-    for (const std::string& one : cuda.violations) std::cerr << one << "\n";
     CHECK(cuda.left() == 0);
     CHECK(cuda.violations.empty());
   }
@@ -151,11 +150,11 @@ void test_capture_and_replay() {
       }
     }
   });
-  CHECK(cuda.calls["cudaStreamBeginCapture"] == 2);  // with 8 and with 24 slots
-  CHECK(cuda.calls["cudaGraphInstantiateWithFlags"] == 2);
-  CHECK(cuda.calls["cudaGraphLaunch"] > 5 && cuda.alive["graph"] == 0);
+  CHECK(cuda.calls["cuStreamBeginCapture"] == 2);  // with 8 and with 24 slots
+  CHECK(cuda.calls["cuGraphInstantiateWithFlags"] == 2);
+  CHECK(cuda.calls["cuGraphLaunch"] > 5 && cuda.alive["graph"] == 0);
   CHECK(cuda.alive["context"] == 3 && cuda.alive["stream"] == 1);
-  CHECK(cuda.calls["cudaEventCreateWithFlags"] < 20);  // events are reused
+  CHECK(cuda.calls["cuEventCreate"] < 20);  // events are reused
   CHECK(fixture.messages.empty());
 }
 
@@ -189,9 +188,9 @@ void test_the_first_gpu_is_the_default() {
 
 void test_rounds_that_cannot_be_captured() {
   for (const char* function :
-       {"cudaStreamBeginCapture", "cudaStreamEndCapture", "cudaGraphInstantiateWithFlags"}) {
+       {"cuStreamBeginCapture", "cuStreamEndCapture", "cuGraphInstantiateWithFlags"}) {
     EngineFixture fixture;
-    fixture.cuda.failing[function] = cudaErrorStreamCaptureUnsupported;
+    fixture.cuda.failing[function] = kCaptureUnsupported;
     const auto backend = fixture.load();
     in_a_worker([&] {
       for (int i = 0; i < 2; ++i) {
@@ -199,9 +198,8 @@ void test_rounds_that_cannot_be_captured() {
         batch->update({}, fixture.sentences({9, 9}));
         for (int j = 0; j < 5; ++j) batch->step({});
       }
-      CHECK(cudaGetLastError() == cudaSuccess);
     });
-    CHECK(fixture.cuda.calls["cudaGraphLaunch"] == 0);
+    CHECK(fixture.cuda.calls["cuGraphLaunch"] == 0);
     CHECK(fixture.messages.size() == 2);  // with 24 and with 8 slots
     CHECK(fixture.messages.at(0) == std::string("steps of 3x16 with 24 slots run without a CUDA "
                                                 "graph, which is slower: ") +
@@ -215,33 +213,33 @@ void test_rounds_that_cannot_be_captured() {
 
 void test_out_of_memory() {
   const std::pair<const char*, const char*> failing[] = {
-      {"cudaMalloc",
+      {"cuMemAlloc",
        "TT_BACKEND_ERROR the GPU is out of memory: 1000 bytes are needed, and 1073741824 are free. "
-       "Lower workers, or export engines with a smaller --max-batch or --profiles."},
-      {"cudaHostAlloc", "bytes of memory left that can be pinned. Lower workers, or export"}};
+       "Lower workers or batch_tokens, or export engines with a smaller --max-batch or "
+       "--profiles."},
+      {"cuMemHostAlloc", "bytes of memory left that can be pinned. Lower workers or"}};
   for (const auto& [function, message] : failing) {
     EngineFixture fixture;
-    fixture.cuda.failing[function] = cudaErrorMemoryAllocation;
+    fixture.cuda.failing[function] = cuda::kOutOfMemory;
     in_a_worker([&fixture, message = message] {
       const std::string error = fixture.error_of_batch();
       CHECK(contains(error, message));
-      CHECK(cudaGetLastError() == cudaSuccess);
     });
   }
   EngineFixture fixture;
-  fixture.cuda.failing["cudaHostAlloc"] = cudaErrorMemoryAllocation;
+  fixture.cuda.failing["cuMemHostAlloc"] = cuda::kOutOfMemory;
   in_a_worker([&] { CHECK(fixture.error_of_batch().rfind("TT_MEMORY_ERROR", 0) == 0); });
 }
 
 // A failed device is freed, and the next batch has a new one.
 void test_every_call_says_what_failed() {
   for (const char* function :
-       {"cudaSetDevice", "cudaDeviceGetAttribute", "cudaStreamCreateWithFlags", "cudaMemcpyAsync",
-        kHasCopyKernel ? "cudaLaunchKernel" : "cudaMemcpy2DAsync", "cudaMemsetAsync",
-        "cudaEventCreateWithFlags", "cudaEventRecord", "cudaEventSynchronize", "cudaGraphLaunch"}) {
+       {"cuCtxSetCurrent", "cuCtxPushCurrent", "cuDeviceGetAttribute", "cuStreamCreate",
+        "cuMemcpyHtoDAsync", "cuLaunchKernel", "cuMemsetD8Async", "cuEventCreate", "cuEventRecord",
+        "cuEventSynchronize", "cuGraphLaunch"}) {
     EngineFixture fixture;
     in_a_worker([&] {
-      fixture.cuda.failing[function] = cudaErrorInvalidValue;
+      fixture.cuda.failing[function] = kRefused;
       const std::string error = thrown([&] {
         const auto backend = fixture.load();
         const auto batch = backend->batch(fixture.options(), 2);
@@ -263,7 +261,7 @@ void test_engines_on_a_lost_gpu() {
     fixture.cuda.eager = eager;
     in_a_worker([&] {
       CHECK(fixture.error_of_batch() == std::string("TT_BACKEND_ERROR ") +
-                                            (eager ? "cudaMemcpyAsync" : "cudaEventSynchronize") +
+                                            (eager ? "cuMemcpyDtoHAsync" : "cuEventSynchronize") +
                                             " failed: an illegal memory access was encountered.");
     });
   }
@@ -286,13 +284,12 @@ void test_any_call_of_engines_may_fail() {
         CHECK(batch->step({}).back().tokens[0] == 11);
       };
       const std::string error = thrown(translate);
-      CHECK(cudaGetLastError() == cudaSuccess);
       const bool is_told = contains(error, "failed: some other error.") ||
                            contains(error, "no NVIDIA GPU can be used: some other error.");
-      const int captures = fixture.cuda.calls["cudaStreamBeginCapture"];
+      const int captures = fixture.cuda.calls["cuStreamBeginCapture"];
       CHECK(is_told || (error.empty() && captures > 0));
       CHECK(thrown(translate).empty() && fixture.messages.empty());
-      CHECK(fixture.cuda.calls["cudaGraphLaunch"] > 0);
+      CHECK(fixture.cuda.calls["cuGraphLaunch"] > 0);
       if (index == 0) calls = fixture.cuda.call_count - 1;  // of the second batch alone
     });
   }
@@ -320,9 +317,9 @@ void test_engines_that_do_not_run() {
 
 void test_what_has_not_run_is_not_captured() {
   EngineFixture fixture;
-  auto engines =
-      std::make_shared<TensorRtEngines>(0, kTracedEncoder, kTracedStep, fixture.bundle / "encoder",
-                                        fixture.bundle / "step", tracing_shape());
+  auto engines = std::make_shared<TensorRtEngines>(std::make_shared<CudaContext>(0), kTracedEncoder,
+                                                   kTracedStep, fixture.bundle / "encoder",
+                                                   fixture.bundle / "step", tracing_shape());
   Device device(tensorrt_functions(engines));
   CHECK(thrown([&] { device.capture([&] { device.launch(TT_ENGINE_STEP, 0, {}); }); }) ==
         "TT_BACKEND_ERROR an engine must have run before it is captured.");
@@ -427,11 +424,11 @@ void test_machines_that_do_not_fit() {
                  "TT_BACKEND_ERROR there is no GPU cuda:2; this process "
                  "sees 2, which begin with cuda:0."));
   fixture.cuda.gpus = 0;
-  CHECK(contains(fixture.loading_error(), "there is no NVIDIA GPU. Choose an onnx target"));
-  fixture.cuda.failing["cudaGetDeviceCount"] = cudaErrorInsufficientDriver;
   CHECK(contains(fixture.loading_error(),
-                 "no NVIDIA GPU can be used: CUDA driver version is insufficient for CUDA runtime "
-                 "version. nvidia-smi shows"));
+                 "no NVIDIA GPU can be used: there is none. nvidia-smi shows"));
+  fixture.cuda.failing["cuDeviceGetCount"] = kRefused;
+  CHECK(contains(fixture.loading_error(),
+                 "no NVIDIA GPU can be used: some other error. nvidia-smi shows"));
   fixture.set_device("cpu");
   CHECK(contains(fixture.loading_error(), "TT_BACKEND_ERROR engines run on a GPU alone"));
   fixture.set_device("tensorrt-rtx:1");

@@ -1,9 +1,11 @@
 // Unit tests of libtranslate_trt. The exit code is 1 if a test fails.
 
 #include "check.h"
+#include "fake_cuda_driver/fake_driver.h"
 
 int main() {
   namespace runtime = translate_trt::runtime;
+  runtime::use_fake_driver(FAKE_CUDA_DRIVER);
   runtime::test_first_error();
   runtime::test_thread_pool();
 #ifdef TRANSLATE_TRT_SINGLE_THREADED_TESTS

@@ -1,10 +1,10 @@
 /* The CUDA part of device functions (translate_trt/device.h): memory, copies, events, capture and
  * replay on one CUDA stream. Only engines are left to the caller: code of your own, TensorRT, or
- * another library that enqueues its work on a given stream.
+ * another library that enqueues its work on a given stream. Everything uses the primary context of
+ * the GPU, as the CUDA runtime does.
  *
- * The functions are in libtranslate_trt_cuda, which is built where the CUDA toolkit is found and
- * links libtranslate_trt and the CUDA runtime; libtranslate_trt itself needs no CUDA. This header
- * needs none either: a CUstream_st* is a cudaStream_t and a CUstream.
+ * They call the GPU's driver, which is loaded at run time. This header needs no CUDA: a
+ * CUstream_st* is a cudaStream_t and a CUstream.
  */
 #ifndef TRANSLATE_TRT_CUDA_H_
 #define TRANSLATE_TRT_CUDA_H_
@@ -17,8 +17,8 @@ extern "C" {
 
 struct CUstream_st;
 
-/* Engines that run on CUDA streams. All functions are called with the GPU current. On failure, open
- * and launch call tt_device_fail and return its status. */
+/* Engines that run on CUDA streams. All functions are called with the GPU's context current. On
+ * failure, open and launch call tt_device_fail and return its status. */
 typedef struct tt_cuda_engines {
   size_t struct_size;
   void* context; /* passed to open */

@@ -2,19 +2,13 @@
 
 #include <map>
 #include <mutex>
-#include <new>
 #include <stdexcept>
 
-#include "base/errors.h"
 #include "base/platform.h"
 
 namespace translate_trt::runtime {
 
 namespace {
-
-constexpr const char* kRemedy =
-    ". nvidia-smi shows whether the driver and the GPU work; without an NVIDIA GPU, leave device "
-    "out.";
 
 template <class Function>
 void find(void* library, const std::string& path, const char* name, Function& function,
@@ -31,7 +25,7 @@ CudaDriver load(const std::string& path) {
   try {
     library = open_library(path);
   } catch (const std::runtime_error& error) {
-    throw backend_error("no NVIDIA GPU can be used: " + std::string(error.what()) + kRemedy);
+    throw no_gpu(error.what());
   }
   CudaDriver driver;
 #define TT_CUDA_FIND(member, name, parameters) find(library, path, name, driver.member, true);
@@ -41,11 +35,17 @@ CudaDriver load(const std::string& path) {
   TT_CUDA_LATER_FUNCTIONS(TT_CUDA_FIND_LATER)
 #undef TT_CUDA_FIND
 #undef TT_CUDA_FIND_LATER
-  driver.check(driver.init(0), "cuInit");
+  const cuda::Result result = driver.init(0);
+  if (result != cuda::kSuccess) throw no_gpu(driver.text_of(result));
   return driver;
 }
 
 }  // namespace
+
+std::string cuda_driver_path() {
+  const std::string given = environment_value("TRANSLATE_TRT_CUDA_DRIVER");
+  return given.empty() ? kCudaDriver : given;
+}
 
 const CudaDriver& CudaDriver::open(const std::string& path) {
   // Never destroyed, like the library itself.
@@ -57,13 +57,39 @@ const CudaDriver& CudaDriver::open(const std::string& path) {
   return opened->emplace(path, load(path)).first->second;
 }
 
-void CudaDriver::check(cuda::Result result, const char* what) const {
+void CudaDriver::check(cuda::Result result, const char* function) const {
   if (result == cuda::kSuccess) return;
-  if (result == cuda::kOutOfMemory) throw std::bad_alloc();
+  if (result == cuda::kOutOfMemory) {
+    throw backend_error(std::string("the GPU is out of memory. ") + kUseLessMemory);
+  }
+  throw backend_error(std::string(function) + " failed: " + text_of(result) + ".");
+}
+
+void CudaDriver::copy_rows(cuda::Address target, std::size_t target_pitch, cuda::Address source,
+                           std::size_t source_pitch, std::size_t width, std::size_t rows,
+                           cuda::Stream stream) const {
+  if (rows == 1 || (target_pitch == width && source_pitch == width)) {
+    check(copy(target, source, width * rows, stream), "cuMemcpyDtoDAsync");
+    return;
+  }
+  cuda::Copy2d blocks = {};
+  blocks.source_type = blocks.target_type = cuda::kDeviceMemory;
+  blocks.source = source, blocks.source_pitch = source_pitch;
+  blocks.target = target, blocks.target_pitch = target_pitch;
+  blocks.width = width, blocks.height = rows;
+  check(copy_2d(&blocks, stream), "cuMemcpy2DAsync");
+}
+
+std::string CudaDriver::text_of(cuda::Result error) const {
   const char* text = nullptr;
-  if (error_text(result, &text) != cuda::kSuccess || text == nullptr) text = "unknown error";
-  throw backend_error(std::string("the GPU's driver refused ") + what + ": " + text + " (" +
-                      std::to_string(result) + ")" + kRemedy);
+  const bool is_known = error_text(error, &text) == cuda::kSuccess && text != nullptr;
+  return is_known ? text : "error " + std::to_string(error);
+}
+
+Error no_gpu(const std::string& reason) {
+  return backend_error("no NVIDIA GPU can be used: " + reason +
+                       ". nvidia-smi shows what the driver sees. Without an NVIDIA GPU, choose an "
+                       "onnx target, and leave device out.");
 }
 
 }  // namespace translate_trt::runtime

@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 
+#include "base/errors.h"
 #include "base/platform.h"
 
 // CUcontext is a pointer to the first one, and so on. NVIDIA's headers declare the same.
@@ -135,6 +136,10 @@ struct LaunchConfig {
        (const cuda::LaunchConfig*, cuda::Function, void**, void**))
 // clang-format on
 
+// The library of TRANSLATE_TRT_CUDA_DRIVER, an environment variable for tests and emulators, or
+// that of the GPU's driver.
+std::string cuda_driver_path();
+
 struct CudaDriver {
 #define TT_CUDA_MEMBER(member, name, parameters) cuda::Result(*member) parameters = nullptr;
   TT_CUDA_FUNCTIONS(TT_CUDA_MEMBER)
@@ -142,11 +147,28 @@ struct CudaDriver {
 #undef TT_CUDA_MEMBER
 
   // Opens and initializes the library, once per path; it stays open until the process ends. Throws
-  // a backend error if there is no library or no usable GPU.
-  static const CudaDriver& open(const std::string& path = kCudaDriver);
+  // a backend error if there is no library or it is not usable.
+  static const CudaDriver& open(const std::string& path = cuda_driver_path());
 
-  // Throws std::bad_alloc if GPU memory ran out, and a backend error for every other failure.
-  void check(cuda::Result result, const char* what) const;
+  // Throws a backend error, which names the function and the reason, unless the result is a
+  // success.
+  void check(cuda::Result result, const char* function) const;
+
+  // Enqueues a copy of `rows` blocks of `width` bytes within device memory. Pitches are the
+  // distances between blocks.
+  void copy_rows(cuda::Address target, std::size_t target_pitch, cuda::Address source,
+                 std::size_t source_pitch, std::size_t width, std::size_t rows,
+                 cuda::Stream stream) const;
+
+  // The driver's description of an error.
+  std::string text_of(cuda::Result error) const;
 };
+
+// The error of a machine without a usable GPU.
+Error no_gpu(const std::string& reason);
+
+// What to do when memory has run out.
+inline constexpr const char* kUseLessMemory =
+    "Lower workers or batch_tokens, or export engines with a smaller --max-batch or --profiles.";
 
 }  // namespace translate_trt::runtime

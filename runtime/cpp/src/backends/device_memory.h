@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <string>
 
-#include "backends/cuda_driver.h"
+#include "cuda/cuda_context.h"
 
 namespace translate_trt::runtime {
 
@@ -22,7 +22,7 @@ void copy_host_blocks(Blocks to, Blocks from, std::size_t width, std::size_t row
 class DeviceMemory {
  public:
   // Throws a backend error if the GPU does not exist. driver: path of CUDA's driver library.
-  explicit DeviceMemory(int gpu, const std::string& driver = kCudaDriver);
+  explicit DeviceMemory(int gpu, const std::string& driver = cuda_driver_path());
   ~DeviceMemory();
   DeviceMemory(const DeviceMemory&) = delete;
   DeviceMemory& operator=(const DeviceMemory&) = delete;
@@ -47,11 +47,8 @@ class DeviceMemory {
   void wait();
 
  private:
-  class Current;
-
+  const CudaContext context_;
   const CudaDriver& driver_;
-  cuda::Device device_ = 0;
-  cuda::Context context_ = nullptr;
   cuda::Stream stream_ = nullptr;
 };
 

@@ -1,8 +1,6 @@
 // One kernel for many small copies within device memory. Admitting sentences to a batch copies
-// hundreds of rows, and a call of the runtime for each takes longer than the copies.
+// hundreds of rows, and a call of the driver for each takes longer than the copies.
 #pragma once
-
-#include <cuda_runtime_api.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -31,17 +29,6 @@ static_assert(sizeof(CopyTasks) <= 4096, "a kernel's parameters have 4 KiB");
 
 // A block per task and `kCopyBlocks` of its rows; the threads copy a row together.
 inline constexpr unsigned kCopyBlocks = 8, kCopyThreads = 128;
-
-// Whether the kernel was built, which needs nvcc.
-#ifdef TRANSLATE_TRT_COPY_KERNEL
-inline constexpr bool kHasCopyKernel = true;
-#else
-inline constexpr bool kHasCopyKernel = false;
-#endif
-
-// Launches the kernel for the first `count` tasks, none of which may write what another one reads
-// or writes.
-cudaError_t launch_copies(const CopyTasks& tasks, unsigned count, cudaStream_t stream);
 
 // ---- the work of a thread ----
 

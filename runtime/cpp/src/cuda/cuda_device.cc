@@ -16,7 +16,8 @@ tt_device_functions cuda_device_functions() {
   tt_device_functions table = {};
   table.struct_size = sizeof(table);
   table.close = [](void* device) {
-    free_on_gpu(queue_of(device).gpu(), [=] { delete &cuda_device(device); });
+    const auto context = queue_of(device).context();  // outlives the device
+    context->free_in_thread([=] { delete &cuda_device(device); });
   };
   table.activate = [](void* device) { return device_status([=] { queue_of(device).activate(); }); };
   table.allocate = [](void* device, size_t size, uint64_t* address) {
@@ -49,7 +50,7 @@ tt_device_functions cuda_device_functions() {
     return device_status([=] { *event = queue_of(device).record(); });
   };
   table.wait = [](void* device, void* event) {
-    return device_status([=] { queue_of(device).wait(static_cast<cudaEvent_t>(event)); });
+    return device_status([=] { queue_of(device).wait(static_cast<cuda::Event>(event)); });
   };
   table.begin_capture = [](void* device) {
     return device_status([=] { queue_of(device).begin_capture(); });
@@ -64,7 +65,7 @@ tt_device_functions cuda_device_functions() {
     });
   };
   table.replay = [](void* device, void* graph) {
-    return device_status([=] { queue_of(device).replay(static_cast<cudaGraphExec_t>(graph)); });
+    return device_status([=] { queue_of(device).replay(static_cast<cuda::GraphExec>(graph)); });
   };
   return table;
 }

@@ -1,9 +1,10 @@
-// A device of translate_trt/device.h on one CUDA stream. Engines are left to subclasses, so this
-// part needs only the CUDA runtime.
+// A device of translate_trt/device.h on one CUDA stream. Engines are left to subclasses.
 #pragma once
 
 #include <exception>
+#include <memory>
 #include <new>
+#include <utility>
 
 #include "base/errors.h"
 #include "cuda/cuda_queue.h"
@@ -15,7 +16,7 @@ namespace translate_trt::runtime {
 // its destructor, after `queue().finish()`.
 class CudaDevice {
  public:
-  explicit CudaDevice(int gpu) : queue_(gpu) {}
+  explicit CudaDevice(std::shared_ptr<const CudaContext> context) : queue_(std::move(context)) {}
   virtual ~CudaDevice() = default;
   CudaDevice(const CudaDevice&) = delete;
   CudaDevice& operator=(const CudaDevice&) = delete;

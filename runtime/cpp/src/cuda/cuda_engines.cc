@@ -2,6 +2,8 @@
 
 #include "translate_trt/cuda.h"
 
+#include <memory>
+
 #include "base/errors.h"
 #include "cuda/cuda_device.h"
 
@@ -16,7 +18,7 @@ void check_status(tt_status status) {
 class CallerDevice : public CudaDevice {
  public:
   explicit CallerDevice(const tt_cuda_engines& functions)
-      : CudaDevice(functions.gpu), functions_(functions) {
+      : CudaDevice(std::make_shared<CudaContext>(functions.gpu)), functions_(functions) {
     check_status(functions_.open(functions_.context, queue().stream(), &engines_));
   }
 
@@ -50,7 +52,7 @@ tt_status tt_cuda_functions(const tt_cuda_engines* engines, tt_device_functions*
     functions->context = const_cast<tt_cuda_engines*>(engines);
     functions->memory = [](void* context, uint64_t* free_bytes, uint64_t* total_bytes) {
       const int gpu = static_cast<tt_cuda_engines*>(context)->gpu;
-      return rt::device_status([=] { rt::read_gpu_memory(gpu, free_bytes, total_bytes); });
+      return rt::device_status([=] { rt::CudaContext(gpu).read_memory(free_bytes, total_bytes); });
     };
     functions->open = [](void* context, void** device) {
       return rt::device_status([=] {

@@ -1,7 +1,7 @@
 #include "cuda/cuda_queue.h"
 
 #include <algorithm>
-#include <thread>
+#include <string>
 #include <utility>
 
 #include "base/errors.h"
@@ -10,21 +10,14 @@ namespace translate_trt::runtime {
 
 namespace {
 
-constexpr const char* kChooseCpu = "Choose an onnx target to run on the CPU.";
-constexpr const char* kUseLess =
-    "Lower workers, or export engines with a smaller --max-batch or --profiles.";
+// The PTX of copy_kernel.cu.
+constexpr const char* kCopyKernel =
+#include "cuda/copy_kernel.inc"
+    ;
 
-// Wider rows are copied by the runtime, at the speed of the memory; the kernel would use one block
+// Wider rows are copied by the driver, at the speed of the memory; the kernel would use one block
 // for a row.
 constexpr std::size_t kWidestRow = 64 * 1024;
-
-void* pointer_of(std::uint64_t address) { return reinterpret_cast<void*>(address); }
-
-int attribute_of(int gpu, cudaDeviceAttr attribute) {
-  int value = 0;
-  check_cuda(cudaDeviceGetAttribute(&value, attribute, gpu), "cudaDeviceGetAttribute");
-  return value;
-}
 
 // The bytes from the first row to the last one.
 std::uint64_t extent(const CopyTask& task, std::uint64_t pitch) {
@@ -38,77 +31,17 @@ bool overlaps(std::uint64_t first, std::uint64_t size, std::uint64_t second,
 
 }  // namespace
 
-void check_cuda(cudaError_t code, const char* function) {
-  if (code == cudaSuccess) return;
-  // Reset the error, which the next caller of cudaGetLastError, such as TensorRT, would get
-  // otherwise.
-  static_cast<void>(cudaGetLastError());
-  if (code == cudaErrorMemoryAllocation) {
-    throw backend_error(std::string("the GPU is out of memory. ") + kUseLess);
-  }
-  throw backend_error(std::string(function) + " failed: " + cudaGetErrorString(code) + ".");
-}
-
-void check_gpu(int gpu) {
-  int count = 0;
-  const cudaError_t code = cudaGetDeviceCount(&count);
-  if (code != cudaSuccess) {
-    static_cast<void>(cudaGetLastError());
-    throw backend_error("no NVIDIA GPU can be used: " + std::string(cudaGetErrorString(code)) +
-                        ". nvidia-smi shows what the driver sees. " + kChooseCpu);
-  }
-  if (count == 0) throw backend_error(std::string("there is no NVIDIA GPU. ") + kChooseCpu);
-  if (gpu >= 0 && gpu < count) return;
-  throw backend_error("there is no GPU cuda:" + std::to_string(gpu) + "; this process sees " +
-                      std::to_string(count) + ", which begin with cuda:0.");
-}
-
-std::string compute_capability(int gpu) {
-  return std::to_string(attribute_of(gpu, cudaDevAttrComputeCapabilityMajor)) + "." +
-         std::to_string(attribute_of(gpu, cudaDevAttrComputeCapabilityMinor));
-}
-
-void read_gpu_memory(int gpu, std::uint64_t* free_bytes, std::uint64_t* total_bytes) {
-  on_gpu(gpu, [=] {
-    std::size_t free = 0, total = 0;
-    check_cuda(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
-    *free_bytes = free, *total_bytes = total;
-  });
-}
-
-std::string gpu_name(int gpu) {
-  cudaDeviceProp properties = {};
-  check_cuda(cudaGetDeviceProperties(&properties, gpu), "cudaGetDeviceProperties");
-  return properties.name;
-}
-
-int multiprocessors(int gpu) { return attribute_of(gpu, cudaDevAttrMultiProcessorCount); }
-
-// Setting and restoring the device in the caller's thread would create a CUDA context, of some
-// hundred megabytes, on a GPU that the program may never have used.
-void on_gpu(int gpu, const std::function<void()>& work) {
-  std::exception_ptr failure;
-  std::thread thread([&] {
-    try {
-      check_cuda(cudaSetDevice(gpu), "cudaSetDevice");
-      work();
-    } catch (...) {
-      failure = std::current_exception();
-    }
-  });
-  thread.join();
-  if (failure) std::rethrow_exception(failure);
-}
-
-// ---- the queue ----
-
-CudaQueue::CudaQueue(int gpu) : gpu_(gpu) {
+CudaQueue::CudaQueue(std::shared_ptr<const CudaContext> context)
+    : context_(std::move(context)), driver_(context_->driver()) {
   activate();
-  cudaStream_t stream = nullptr;
+  cuda::Stream stream = nullptr;
   // The default stream, and streams that synchronize with it, cannot be captured.
-  check_cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking),
-             "cudaStreamCreateWithFlags");
-  stream_.reset(stream);
+  driver_.check(driver_.create_stream(&stream, cuda::kNonBlocking), "cuStreamCreate");
+  stream_ = {driver_, stream};
+  cuda::Module module = nullptr;
+  if (driver_.load_module(&module, kCopyKernel) != cuda::kSuccess) return;
+  module_ = {driver_, module};
+  driver_.check(driver_.get_function(&copy_kernel_, module, "copy_kernel"), "cuModuleGetFunction");
 }
 
 // Members are destroyed before the objects that they use; the stream is last.
@@ -116,11 +49,11 @@ CudaQueue::~CudaQueue() { finish(); }
 
 void CudaQueue::finish() {
   pending_count_ = 0;
-  if (cudaStreamSynchronize(stream()) != cudaSuccess) static_cast<void>(cudaGetLastError());
+  static_cast<void>(driver_.wait_for_stream(stream()));
   graphs_.clear();
 }
 
-void CudaQueue::activate() { check_cuda(cudaSetDevice(gpu_), "cudaSetDevice"); }
+void CudaQueue::activate() { context_->activate(); }
 
 void CudaQueue::refuse_capture(const char* function) const {
   if (!capturing_) return;
@@ -128,47 +61,42 @@ void CudaQueue::refuse_capture(const char* function) const {
 }
 
 std::uint64_t CudaQueue::allocate(std::size_t size) {
-  refuse_capture("cudaMalloc");
-  void* memory = nullptr;
-  const cudaError_t code = cudaMalloc(&memory, std::max<std::size_t>(1, size));
-  if (code == cudaErrorMemoryAllocation) {
-    static_cast<void>(cudaGetLastError());
+  refuse_capture("cuMemAlloc");
+  cuda::Address address = 0;
+  const cuda::Result result = driver_.allocate(&address, std::max<std::size_t>(1, size));
+  if (result == cuda::kOutOfMemory) {
     throw backend_error("the GPU is out of memory: " + std::to_string(size) +
                         " bytes are needed, and " + std::to_string(free_memory()) + " are free. " +
-                        kUseLess);
+                        kUseLessMemory);
   }
-  check_cuda(code, "cudaMalloc");
-  CudaOwned<void*, cudaFree> owned(memory);
+  driver_.check(result, "cuMemAlloc");
+  OwnedMemory owned(driver_, address);
   memory_.push_back(std::move(owned));
-  return reinterpret_cast<std::uint64_t>(memory);
+  return address;
 }
 
 void* CudaQueue::pin(std::size_t size) {
-  refuse_capture("cudaHostAlloc");
+  refuse_capture("cuMemHostAlloc");
   void* memory = nullptr;
-  const cudaError_t code =
-      cudaHostAlloc(&memory, std::max<std::size_t>(1, size), cudaHostAllocDefault);
-  if (code == cudaErrorMemoryAllocation) {
-    static_cast<void>(cudaGetLastError());
+  const cuda::Result result = driver_.allocate_pinned(&memory, std::max<std::size_t>(1, size), 0);
+  if (result == cuda::kOutOfMemory) {
     throw Error(TT_MEMORY_ERROR, "the host has no " + std::to_string(size) +
-                                     " bytes of memory left that can be pinned. " + kUseLess);
+                                     " bytes of memory left that can be pinned. " + kUseLessMemory);
   }
-  check_cuda(code, "cudaHostAlloc");
-  CudaOwned<void*, cudaFreeHost> owned(memory);
+  driver_.check(result, "cuMemHostAlloc");
+  OwnedPinned owned(driver_, memory);
   pinned_.push_back(std::move(owned));
   return memory;
 }
 
 void CudaQueue::copy_in(std::uint64_t target, const void* source, std::size_t size) {
   flush();
-  check_cuda(cudaMemcpyAsync(pointer_of(target), source, size, cudaMemcpyHostToDevice, stream()),
-             "cudaMemcpyAsync");
+  driver_.check(driver_.copy_in(target, source, size, stream()), "cuMemcpyHtoDAsync");
 }
 
 void CudaQueue::copy_out(void* target, std::uint64_t source, std::size_t size) {
   flush();
-  check_cuda(cudaMemcpyAsync(target, pointer_of(source), size, cudaMemcpyDeviceToHost, stream()),
-             "cudaMemcpyAsync");
+  driver_.check(driver_.copy_out(target, source, size, stream()), "cuMemcpyDtoHAsync");
 }
 
 void CudaQueue::copy(std::uint64_t target, std::uint64_t source, std::size_t width,
@@ -178,26 +106,14 @@ void CudaQueue::copy(std::uint64_t target, std::uint64_t source, std::size_t wid
   if (height == 1 || (width == target_pitch && width == source_pitch)) {
     task = {target, source, width * height, 1, 0, 0};
   }
-  if (!kHasCopyKernel || task.width > kWidestRow) {
+  if (copy_kernel_ == nullptr || task.width > kWidestRow) {
     flush();
-    copy_now(task);
+    driver_.copy_rows(target, target_pitch, source, source_pitch, width, height, stream());
     return;
   }
   if (depends_on_pending(task)) flush();
   pending_.tasks[pending_count_++] = task;
   if (pending_count_ == kCopyTasks) flush();
-}
-
-void CudaQueue::copy_now(const CopyTask& task) {
-  void *target = pointer_of(task.target), *source = pointer_of(task.source);
-  if (task.height == 1) {
-    check_cuda(cudaMemcpyAsync(target, source, task.width, cudaMemcpyDeviceToDevice, stream()),
-               "cudaMemcpyAsync");
-    return;
-  }
-  check_cuda(cudaMemcpy2DAsync(target, task.target_pitch, source, task.source_pitch, task.width,
-                               task.height, cudaMemcpyDeviceToDevice, stream()),
-             "cudaMemcpy2DAsync");
 }
 
 // Whether a task must run after a collected one.
@@ -214,51 +130,53 @@ bool CudaQueue::depends_on_pending(const CopyTask& task) const {
 
 void CudaQueue::flush() {
   const unsigned count = std::exchange(pending_count_, 0);
-  if constexpr (kHasCopyKernel) {
-    if (count > 0) check_cuda(launch_copies(pending_, count, stream()), "cudaLaunchKernel");
-  }
+  if (count == 0) return;
+  void* arguments[] = {&pending_};
+  driver_.check(driver_.launch(copy_kernel_, count, kCopyBlocks, 1, kCopyThreads, 1, 1, 0, stream(),
+                               arguments, nullptr),
+                "cuLaunchKernel");
 }
 
 void CudaQueue::fill(std::uint64_t target, int value, std::size_t size) {
   flush();
-  check_cuda(cudaMemsetAsync(pointer_of(target), value, size, stream()), "cudaMemsetAsync");
+  driver_.check(driver_.fill(target, static_cast<unsigned char>(value), size, stream()),
+                "cuMemsetD8Async");
 }
 
-cudaEvent_t CudaQueue::record() {
+cuda::Event CudaQueue::record() {
   // An event of a capture cannot be waited for.
-  refuse_capture("cudaEventRecord");
+  refuse_capture("cuEventRecord");
   flush();
   if (spare_events_.empty()) {
-    cudaEvent_t made = nullptr;
+    cuda::Event made = nullptr;
     // Blocking sync: waiting threads sleep, since the device already has its next round.
-    check_cuda(cudaEventCreateWithFlags(&made, cudaEventBlockingSync | cudaEventDisableTiming),
-               "cudaEventCreateWithFlags");
-    CudaOwned<cudaEvent_t, cudaEventDestroy> owned(made);
+    driver_.check(driver_.create_event(&made, cuda::kBlockingSync | cuda::kDisableTiming),
+                  "cuEventCreate");
+    OwnedEvent owned(driver_, made);
     spare_events_.reserve(events_.size() + 1);  // so that `wait` does not allocate
     events_.push_back(std::move(owned));
     spare_events_.push_back(made);
   }
-  const cudaEvent_t event = spare_events_.back();
-  check_cuda(cudaEventRecord(event, stream()), "cudaEventRecord");
+  const cuda::Event event = spare_events_.back();
+  driver_.check(driver_.record_event(event, stream()), "cuEventRecord");
   spare_events_.pop_back();
   return event;
 }
 
-void CudaQueue::wait(cudaEvent_t event) {
-  refuse_capture("cudaEventSynchronize");
+void CudaQueue::wait(cuda::Event event) {
+  refuse_capture("cuEventSynchronize");
   spare_events_.push_back(event);  // it is recorded again only after this call
-  check_cuda(cudaEventSynchronize(event), "cudaEventSynchronize");
+  driver_.check(driver_.wait_for_event(event), "cuEventSynchronize");
 }
 
 void CudaQueue::begin_capture() {
   flush();
   // Thread-local: calls of other threads do not invalidate the capture.
-  check_cuda(cudaStreamBeginCapture(stream(), cudaStreamCaptureModeThreadLocal),
-             "cudaStreamBeginCapture");
+  driver_.check(driver_.begin_capture(stream(), cuda::kThreadLocal), "cuStreamBeginCapture");
   capturing_ = true;
 }
 
-cudaGraphExec_t CudaQueue::end_capture() {
+cuda::GraphExec CudaQueue::end_capture() {
   try {
     flush();
   } catch (const Error&) {
@@ -266,14 +184,12 @@ cudaGraphExec_t CudaQueue::end_capture() {
     throw;
   }
   capturing_ = false;
-  cudaGraph_t captured = nullptr;
-  check_cuda(cudaStreamEndCapture(stream(), &captured), "cudaStreamEndCapture");
-  const CudaOwned<cudaGraph_t, cudaGraphDestroy> graph(captured);
-  cudaGraphExec_t executable = nullptr;
-  // This function has the same signature in CUDA 11.4, 12 and 13.
-  check_cuda(cudaGraphInstantiateWithFlags(&executable, captured, 0),
-             "cudaGraphInstantiateWithFlags");
-  CudaOwned<cudaGraphExec_t, cudaGraphExecDestroy> owned(executable);
+  cuda::Graph captured = nullptr;
+  driver_.check(driver_.end_capture(stream(), &captured), "cuStreamEndCapture");
+  const OwnedGraph graph(driver_, captured);
+  cuda::GraphExec executable = nullptr;
+  driver_.check(driver_.instantiate(&executable, captured, 0), "cuGraphInstantiateWithFlags");
+  OwnedGraphExec owned(driver_, executable);
   graphs_.push_back(std::move(owned));
   return executable;
 }
@@ -281,22 +197,21 @@ cudaGraphExec_t CudaQueue::end_capture() {
 void CudaQueue::discard_capture() {
   capturing_ = false;
   pending_count_ = 0;
-  cudaGraph_t captured = nullptr;
-  static_cast<void>(cudaStreamEndCapture(stream(), &captured));
-  if (captured != nullptr) static_cast<void>(cudaGraphDestroy(captured));
-  static_cast<void>(cudaGetLastError());
+  cuda::Graph captured = nullptr;
+  static_cast<void>(driver_.end_capture(stream(), &captured));
+  const OwnedGraph graph(driver_, captured);
 }
 
 std::size_t CudaQueue::free_memory() {
-  refuse_capture("cudaMemGetInfo");
+  refuse_capture("cuMemGetInfo");
   std::size_t free = 0, total = 0;
-  check_cuda(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
+  driver_.check(driver_.memory_info(&free, &total), "cuMemGetInfo");
   return free;
 }
 
-void CudaQueue::replay(cudaGraphExec_t graph) {
+void CudaQueue::replay(cuda::GraphExec graph) {
   flush();
-  check_cuda(cudaGraphLaunch(graph, stream()), "cudaGraphLaunch");
+  driver_.check(driver_.launch_graph(graph, stream()), "cuGraphLaunch");
 }
 
 }  // namespace translate_trt::runtime

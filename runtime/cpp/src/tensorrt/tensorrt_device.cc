@@ -77,10 +77,10 @@ class TensorRtBackend : private OwnedEngines, public DeviceBackend {
 
 }  // namespace
 
-TensorRtEngines::TensorRtEngines(int index, Profiles of_encoder, Profiles of_step,
-                                 const std::filesystem::path& encoder_file,
+TensorRtEngines::TensorRtEngines(std::shared_ptr<const CudaContext> context, Profiles of_encoder,
+                                 Profiles of_step, const std::filesystem::path& encoder_file,
                                  const std::filesystem::path& step_file, const Contract& contract)
-    : gpu(index),
+    : gpu(std::move(context)),
       encoder_profiles(std::move(of_encoder)),
       step_profiles(std::move(of_step)),
       encoder(encoder_file, contract.encoder_inputs, contract.encoder_outputs),
@@ -149,8 +149,8 @@ tt_device_functions tensorrt_functions(std::shared_ptr<TensorRtEngines>& engines
   tt_device_functions table = cuda_device_functions();
   table.context = &engines;
   table.memory = [](void* context, uint64_t* free_bytes, uint64_t* total_bytes) {
-    const int gpu = (*static_cast<std::shared_ptr<TensorRtEngines>*>(context))->gpu;
-    return device_status([=] { read_gpu_memory(gpu, free_bytes, total_bytes); });
+    const auto& gpu = (*static_cast<std::shared_ptr<TensorRtEngines>*>(context))->gpu;
+    return device_status([&] { gpu->read_memory(free_bytes, total_bytes); });
   };
   table.open = [](void* context, void** device) {
     return device_status([=] {
@@ -174,18 +174,18 @@ std::unique_ptr<Backend> load_engines(const std::filesystem::path& bundle,
   for (const auto& [role, record] : records) {
     check_engine(record, tensorrt_version(), system_name(), target.name, bundle);
   }
-  check_gpu(gpu);
-  const GpuModel model = {gpu_name(gpu), compute_capability(gpu), multiprocessors(gpu)};
+  const GpuModel model = gpu_model(gpu);
   for (const auto& [role, record] : records) {
     check_engine_gpu(record, model, target.name, bundle);
   }
+  const auto context = std::make_shared<const CudaContext>(gpu);
   std::shared_ptr<TensorRtEngines> engines;
-  on_gpu(gpu, [&] {
+  context->in_thread([&] {
     auto loaded = std::make_unique<TensorRtEngines>(
-        gpu, how.encoder_profiles, how.step_profiles, target.file("encoder").locate(bundle),
+        context, how.encoder_profiles, how.step_profiles, target.file("encoder").locate(bundle),
         target.file("step").locate(bundle), target.contract);
     engines = {loaded.release(),
-               [gpu](TensorRtEngines* last) { free_on_gpu(gpu, [=] { delete last; }); }};
+               [context](TensorRtEngines* last) { context->free_in_thread([=] { delete last; }); }};
   });
   how.scratch_bytes = engines->scratch_bytes();
   return std::make_unique<TensorRtBackend>(std::move(engines), target.contract, std::move(how),

@@ -17,13 +17,13 @@ namespace translate_trt::runtime {
 
 // Both engines of a target on one GPU, shared by all devices.
 struct TensorRtEngines {
-  // Loads both files on the calling thread's current GPU, whose index is `gpu`. Throws a bundle
-  // error if an engine does not load or differs from the contract.
-  TensorRtEngines(int gpu, Profiles encoder_profiles, Profiles step_profiles,
-                  const std::filesystem::path& encoder, const std::filesystem::path& step,
-                  const Contract& contract);
+  // Loads both files in the calling thread's current context, `gpu`. Throws a bundle error if an
+  // engine does not load or differs from the contract.
+  TensorRtEngines(std::shared_ptr<const CudaContext> gpu, Profiles encoder_profiles,
+                  Profiles step_profiles, const std::filesystem::path& encoder,
+                  const std::filesystem::path& step, const Contract& contract);
 
-  int gpu;
+  std::shared_ptr<const CudaContext> gpu;
   Profiles encoder_profiles, step_profiles;
   TensorRtEngine encoder, step;
 

@@ -191,7 +191,7 @@ std::size_t TensorRtEngine::scratch_bytes() const {
 
 std::unique_ptr<nvinfer1::IExecutionContext> TensorRtEngine::context(std::size_t index,
                                                                      const std::string& profile,
-                                                                     cudaStream_t stream) {
+                                                                     cuda::Stream stream) {
   std::unique_ptr<nvinfer1::IExecutionContext> made;
   {
     const std::lock_guard lock(mutex_);

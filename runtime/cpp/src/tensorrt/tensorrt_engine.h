@@ -2,7 +2,6 @@
 #pragma once
 
 #include <NvInfer.h>
-#include <cuda_runtime_api.h>
 
 #include <cstddef>
 #include <filesystem>
@@ -10,6 +9,7 @@
 #include <mutex>
 #include <string>
 
+#include "backends/cuda_driver.h"
 #include "bundle/contract.h"
 
 namespace translate_trt::runtime {
@@ -42,7 +42,7 @@ class TensorRtEngine {
   // error if TensorRT cannot create it.
   std::unique_ptr<nvinfer1::IExecutionContext> context(std::size_t index,
                                                        const std::string& profile,
-                                                       cudaStream_t stream);
+                                                       cuda::Stream stream);
 
  private:
   void check_tensors(const Specs& inputs, const Specs& outputs) const;

@@ -2,11 +2,12 @@
 // fake_tensorrt.h.
 #pragma once
 
-#include <cuda_runtime_api.h>
-
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+
+// NVIDIA's header includes that of the CUDA runtime for this type.
+typedef struct CUstream_st* cudaStream_t;
 
 #define NV_TENSORRT_MAJOR 11
 #define NV_TENSORRT_MINOR 0

@@ -5,7 +5,7 @@
 #include <stdexcept>
 #include <utility>
 
-#include "fake_cuda.h"
+#include "fake_cuda_driver/fake_driver.h"
 #include "tracing_engines.h"
 
 namespace rt = translate_trt::runtime;
@@ -163,7 +163,7 @@ bool IExecutionContext::enqueueV3(cudaStream_t stream) noexcept {
                is_step ? rt::trace_step(tensors) : rt::trace_encoder(tensors);
                ++rt::fake_tensorrt().runs[gpu];
              },
-             context) == cudaSuccess;
+             context) == rt::cuda::kSuccess;
 }
 
 ICudaEngine::ICudaEngine(std::unique_ptr<FakeEngineState> state) : state_(std::move(state)) {

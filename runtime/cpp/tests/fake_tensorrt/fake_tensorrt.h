@@ -1,4 +1,4 @@
-// A fake TensorRT behind the fake header in this directory, on the fake CUDA of fake_cuda.h. Its
+// A fake TensorRT behind the fake header in this directory, on the fake CUDA driver. Its
 // engines check every address and report violations of the API's rules.
 #pragma once
 

@@ -4,7 +4,7 @@
 #include <stdexcept>
 
 #include "cuda/copy_kernel.h"
-#include "fake_cuda.h"
+#include "fake_cuda_driver/fake_driver.h"
 
 namespace translate_trt::runtime {
 
@@ -37,24 +37,25 @@ bool depends(const CopyTask& writer, const CopyTask& other) {
 
 }  // namespace
 
-std::function<void()> copy_kernel_on_host(unsigned grid_x, unsigned grid_y, unsigned block_x,
-                                          void** arguments) {
-  if (grid_y != kCopyBlocks || block_x != kCopyThreads || grid_x > kCopyTasks) {
+FakeWork copy_kernel_on_host(const FakeLaunch& launch) {
+  const unsigned tasks = launch.grid_x;
+  if (tasks > kCopyTasks || launch.grid_y != kCopyBlocks || launch.grid_z != 1 ||
+      launch.block_x != kCopyThreads || launch.block_y != 1 || launch.block_z != 1) {
     violation("a launch of the copy kernel with another grid");
   }
-  return [=, all = *static_cast<const CopyTasks*>(arguments[0])] {
-    for (unsigned x = 0; x < grid_x; ++x) {
+  return [=, all = *static_cast<const CopyTasks*>(launch.arguments[0])] {
+    for (unsigned x = 0; x < tasks; ++x) {
       if (!is_within_memory(all.tasks[x])) throw std::runtime_error("an illegal address");
-      for (unsigned other = 0; other < grid_x; ++other) {
+      for (unsigned other = 0; other < tasks; ++other) {
         if (other != x && depends(all.tasks[x], all.tasks[other])) {
           violation("copies of one launch depend on one another");
         }
       }
     }
     // The order of blocks and threads is any: this is the opposite of the usual one.
-    for (unsigned x = grid_x; x-- > 0;) {
-      for (unsigned y = grid_y; y-- > 0;) {
-        for (unsigned thread = block_x; thread-- > 0;) copy_share(all.tasks[x], y, thread);
+    for (unsigned x = tasks; x-- > 0;) {
+      for (unsigned y = kCopyBlocks; y-- > 0;) {
+        for (unsigned thread = kCopyThreads; thread-- > 0;) copy_share(all.tasks[x], y, thread);
       }
     }
   };
