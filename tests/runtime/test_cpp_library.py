@@ -528,7 +528,7 @@ def test_linked_kernels_need_neither_another_library_nor_onnxruntime(
     for command in (
         ["cmake", "-S", ROOT / "runtime/cpp", "-B", tmp_path / "build",
          "-DTRANSLATE_TRT_STATIC_KERNELS=ON", "-DTRANSLATE_TRT_ONNXRUNTIME=OFF",
-         "-DTRANSLATE_TRT_CUDA=OFF", f"-DTRANSLATE_TRT_ARCHIVES={library.folder / 'archives'}",
+         f"-DTRANSLATE_TRT_ARCHIVES={library.folder / 'archives'}",
          f"-DSENTENCEPIECE_LIBRARY={archive}",
          f"-DSENTENCEPIECE_INCLUDE_DIR={sentencepiece / 'src'}"],
         ["cmake", "--build", tmp_path / "build"],
