@@ -30,6 +30,7 @@ class HostDevice {
     int refused_captures = 0;           // number of captures to refuse
     std::map<std::string, int> counts;  // calls by function name
     std::vector<std::int64_t> slots;    // that steps have read, without repetitions in a row
+    std::vector<std::pair<std::int64_t, std::int64_t>> encoded;  // N and S of the encoder's runs
   };
 
   static tt_device_functions functions(Common& common) {
@@ -173,6 +174,7 @@ class HostDevice {
       if (is_step && (common_.slots.empty() || common_.slots.back() != tensors.slots)) {
         common_.slots.push_back(tensors.slots);
       }
+      if (!is_step) common_.encoded.emplace_back(tensors.rows, tensors.columns);
       is_step ? trace_step(tensors) : trace_encoder(tensors);
     });
   }

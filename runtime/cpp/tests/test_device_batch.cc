@@ -200,8 +200,46 @@ void test_profiles_with_the_inputs_of_all_options() {
   CHECK(contains(error(differing), "differ in the sizes of their inputs"));
 }
 
-std::string error_of_profiles(const Profiles& encoder, const Profiles& step) {
+// The tokens of some batches, in order.
+std::vector<Tokens> tokens_of_batches(Fixture& fixture) {
+  const auto backend = fixture.backend();
+  const auto batch = backend->batch(greedy(), 2);
+  std::vector<Tokens> found;
+  const auto advance = [&] {
+    for (const StepResult& result : batch->step({})) {
+      Tokens tokens = result.tokens;
+      for (std::size_t row = 0; row < tokens.size(); ++row) {
+        if (result.done[row]) tokens[row] = 0;  // of an idle row, anything
+      }
+      found.push_back(tokens);
+    }
+    batch->drain();
+  };
+  batch->update({}, sources({40, 9, 9, 9, 9, 15}, 90));
+  advance();
+  batch->update({2, 5}, {});
+  advance();
+  batch->update({0}, sources({9, 20, 9, 9}, 90, 31));
+  advance();
+  batch->update({0}, sources({5}, 90, 41));
+  advance();
+  return found;
+}
+
+void test_an_encoder_of_exact_encoder() {
+  Fixture any, exact;
+  const std::vector<Tokens> expected = tokens_of_batches(any);
+  exact.settings.exact_encoder = true;
+  exact.settings.encoder_profiles = {{1, 8}, {2, 8}, {4, 24}, {6, 48}, {1, 48}};
+  CHECK(tokens_of_batches(exact) == expected);
+  CHECK(any.common.encoded[1] == std::pair(std::int64_t{4}, std::int64_t{24}));
+  using Shapes = std::vector<std::pair<std::int64_t, std::int64_t>>;
+  CHECK(exact.common.encoded == Shapes({{6, 48}, {4, 24}, {1, 8}}));
+}
+
+std::string error_of_profiles(const Profiles& encoder, const Profiles& step, bool exact = false) {
   Fixture fixture;
+  fixture.settings.exact_encoder = exact;
   fixture.settings.encoder_profiles = encoder;
   fixture.settings.step_profiles = step;
   return error_of([&] { fixture.backend(); });
@@ -211,6 +249,9 @@ void test_profiles_that_do_not_fit_together() {
   CHECK(error_of_profiles(kTracedEncoder, kTracedStep).empty());
   CHECK(error_of_profiles({{6, 47}}, kTracedStep) ==
         "the encoder engine has no profile for 1x48; export the bundle again.");
+  CHECK(error_of_profiles({{8, 48}}, kTracedStep).empty());
+  CHECK(error_of_profiles({{8, 48}}, kTracedStep, true) ==
+        "the encoder has a profile for 8x48, which fits no batch; export the bundle again.");
   CHECK(error_of_profiles({{6, 48}}, with_slots(kTracedEncoder, {8, 24})) ==
         "the profiles of the step engine read up to 24 of the 96 cache slots; export the bundle "
         "again.");
@@ -464,6 +505,7 @@ void test_device_batch() {
   test_forced_steps_are_captured();
   test_profiles_with_the_inputs_of_all_options();
   test_profiles_that_do_not_fit_together();
+  test_an_encoder_of_exact_encoder();
   test_idle_rows_are_done();
   test_what_a_sentence_has_finished_with();
   test_what_became_nan_does_not_spread();

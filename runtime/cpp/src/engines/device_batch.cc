@@ -53,14 +53,20 @@ StreamContextPool::StreamContextPool(const tt_device_functions& functions, const
       each_(context_memory(contract_, settings_)),
       steps_(settings_.step_profiles, *contract.slots(), contract.marks()),
       log_(std::move(log)) {
+  const auto fits_any = [](const Profile& one, const Profiles& others) {
+    return std::any_of(others.begin(), others.end(), [&](const Profile& other) {
+      return other.batch >= one.batch && other.source_length >= one.source_length;
+    });
+  };
   for (const Profile& bucket : steps_.buckets()) {
-    const auto fits = [&](const Profile& one) {
-      return one.batch >= bucket.batch && one.source_length >= bucket.source_length;
-    };
-    const Profiles& encoder = settings_.encoder_profiles;
-    if (std::any_of(encoder.begin(), encoder.end(), fits)) continue;
+    if (fits_any(bucket, settings_.encoder_profiles)) continue;
     throw bundle_error("the encoder engine has no profile for " + name_of(bucket) +
                        "; export the bundle again.");
+  }
+  for (const Profile& one : settings_.encoder_profiles) {
+    if (!settings_.exact_encoder || fits_any(one, buckets())) continue;
+    throw bundle_error("the encoder has a profile for " + name_of(one) +
+                       ", which fits no batch; export the bundle again.");
   }
 }
 
@@ -536,8 +542,15 @@ Sizes DeviceBatch::encode(const Sources& arriving, const Sizes& sizes) {
   Sizes encoded = sizes;
   encoded.n = static_cast<std::int64_t>(arriving.size());
   encoded.s = std::min(sizes.s, whole * kEncoderStep);
+  const std::size_t profile = smallest_profile(context_->encoder_profiles(), encoded.n, encoded.s);
+  if (context_->exact_encoder()) {
+    const Profile& exact = context_->encoder_profiles()[profile];
+    encoded.n = exact.batch, encoded.s = exact.source_length;
+  }
+  const Tokens idle = {arriving.tokens[0].back()};  // any valid id
   std::vector<std::int64_t> ids, lengths;
-  for (const Tokens& tokens : arriving.tokens) {
+  for (std::size_t row = 0; row < unsigned_of(encoded.n); ++row) {
+    const Tokens& tokens = row < arriving.size() ? arriving.tokens[row] : idle;
     ids.insert(ids.end(), tokens.begin(), tokens.end());
     ids.insert(ids.end(), unsigned_of(encoded.s) - tokens.size(),
                tokens.back());  // pad with any valid id
@@ -549,8 +562,7 @@ Sizes DeviceBatch::encode(const Sources& arriving, const Sizes& sizes) {
       {"source_ids", {encoded.n, encoded.s}, buffers_.source_ids().target()},
       {"source_lengths", {encoded.n}, buffers_.source_lengths().target()}};
   for (const auto& [name, address] : buffers_.encoded()) tensors.push_back({name, {}, address});
-  device_.launch(TT_ENGINE_ENCODER,
-                 smallest_profile(context_->encoder_profiles(), encoded.n, encoded.s), tensors);
+  device_.launch(TT_ENGINE_ENCODER, profile, tensors);
   return encoded;
 }
 

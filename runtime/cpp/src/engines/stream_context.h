@@ -23,6 +23,7 @@ struct EngineSettings {
   std::size_t poll_every = 4;
   bool cuda_graphs = true;
   std::uint64_t scratch_bytes = 0;  // device memory that the device functions allocate in `open`
+  bool exact_encoder = false;       // the encoder, too, runs at exactly the sizes of a profile
 };
 
 // Logs every distinct message once. Thread-safe.
@@ -50,6 +51,7 @@ class StreamContext {
   const Contract& contract() const { return contract_; }
   const Profiles& encoder_profiles() const { return settings_.encoder_profiles; }
   const StepProfiles& step_profiles() const { return steps_; }
+  bool exact_encoder() const { return settings_.exact_encoder; }
   std::size_t poll_every() const { return settings_.poll_every; }
 
   // Pinned host copies of the results and the attention (or null), for two rounds in turn.
