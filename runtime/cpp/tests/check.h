@@ -3,6 +3,7 @@
 
 #include <iostream>
 #include <string>
+#include <thread>
 
 #include "base/errors.h"
 
@@ -27,6 +28,12 @@ std::string thrown(const Function& function) {
     return std::string(tt_status_name(error.status())) + " " + error.what();
   }
   return "";
+}
+
+// Runs the work of a worker in its own thread.
+template <class Work>
+void in_a_worker(const Work& work) {
+  std::thread(work).join();
 }
 
 inline bool contains(const std::string& text, const std::string& part) {

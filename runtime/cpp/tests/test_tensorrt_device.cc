@@ -11,6 +11,7 @@
 #include "backends/settings.h"
 #include "base/errors.h"
 #include "check.h"
+#include "cuda/loaded_backend.h"
 #include "engine_records.h"
 #include "engines/device_batch.h"
 #include "engines/engine_loader.h"
@@ -91,12 +92,6 @@ struct EngineFixture {
     return made;
   }
 };
-
-// Runs the work of a worker in its own thread.
-template <class Work>
-void in_a_worker(const Work& work) {
-  std::thread(work).join();
-}
 
 // ---- execution ----
 
@@ -320,7 +315,7 @@ void test_what_has_not_run_is_not_captured() {
   auto engines = std::make_shared<TensorRtEngines>(std::make_shared<CudaContext>(0), kTracedEncoder,
                                                    kTracedStep, fixture.bundle / "encoder",
                                                    fixture.bundle / "step", tracing_shape());
-  Device device(tensorrt_functions(engines));
+  Device device(functions_of<TensorRtDevice>(engines));
   CHECK(thrown([&] { device.capture([&] { device.launch(TT_ENGINE_STEP, 0, {}); }); }) ==
         "TT_BACKEND_ERROR an engine must have run before it is captured.");
   const Address memory = device.allocate(256);
@@ -430,7 +425,7 @@ void test_machines_that_do_not_fit() {
   CHECK(contains(fixture.loading_error(),
                  "no NVIDIA GPU can be used: some other error. nvidia-smi shows"));
   fixture.set_device("cpu");
-  CHECK(contains(fixture.loading_error(), "TT_BACKEND_ERROR engines run on a GPU alone"));
+  CHECK(contains(fixture.loading_error(), "TT_BACKEND_ERROR this target runs on a GPU alone"));
   fixture.set_device("tensorrt-rtx:1");
   CHECK(contains(fixture.loading_error(), "TT_OPTION_ERROR device is 'tensorrt-rtx:1', which"));
 }

@@ -9,7 +9,7 @@
 #include "base/platform.h"
 #include "base/utf8.h"
 #include "bundle/engine_record.h"
-#include "engines/device_batch.h"
+#include "cuda/loaded_backend.h"
 #include "engines/engine_loader.h"
 
 namespace translate_trt::runtime {
@@ -38,42 +38,6 @@ bool same_dims(const nvinfer1::Dims& left, const nvinfer1::Dims& right) {
   return left.nbDims == right.nbDims && left.nbDims >= 0 &&
          std::equal(left.d, left.d + left.nbDims, right.d);
 }
-
-// ---- engines and their GPU ----
-
-int gpu_of(const Settings& settings) {
-  const SessionDevice& device = settings.device;
-  if (settings.default_device) return 0;
-  if (device.provider == Provider::kCuda) return device.index;
-  if (device.provider == Provider::kCpu) {
-    throw backend_error("engines run on a GPU alone; choose an onnx target to run on the CPU.");
-  }
-  throw option_error("device is " + in_quotes(device.name) +
-                     ", which is an execution provider of ONNX Runtime; for engines, write cuda or "
-                     "cuda:1.");
-}
-
-const EngineRecord& record_of(const EngineRecords& records, const TargetEntry& target,
-                              const std::string& role) {
-  const auto found = records.find(role);
-  const bool has_file = std::any_of(target.files.begin(), target.files.end(),
-                                    [&](const auto& file) { return file.first == role; });
-  if (found != records.end() && has_file) return found->second;
-  throw bundle_error("the target has no engine of the " + role + "; export the bundle again.");
-}
-
-// The engines of a backend, destroyed after the DeviceBackend, whose functions use them.
-struct OwnedEngines {
-  std::shared_ptr<TensorRtEngines> engines;
-};
-
-class TensorRtBackend : private OwnedEngines, public DeviceBackend {
- public:
-  TensorRtBackend(std::shared_ptr<TensorRtEngines> owned, const Contract& contract,
-                  EngineSettings settings, std::function<void(const std::string&)> log)
-      : OwnedEngines{std::move(owned)},
-        DeviceBackend(tensorrt_functions(engines), contract, std::move(settings), std::move(log)) {}
-};
 
 }  // namespace
 
@@ -145,23 +109,6 @@ nvinfer1::IExecutionContext& TensorRtDevice::context(int role, std::size_t profi
   return *(contexts_[key] = std::move(made));
 }
 
-tt_device_functions tensorrt_functions(std::shared_ptr<TensorRtEngines>& engines) {
-  tt_device_functions table = cuda_device_functions();
-  table.context = &engines;
-  table.memory = [](void* context, uint64_t* free_bytes, uint64_t* total_bytes) {
-    const auto& gpu = (*static_cast<std::shared_ptr<TensorRtEngines>*>(context))->gpu;
-    return device_status([&] { gpu->read_memory(free_bytes, total_bytes); });
-  };
-  table.open = [](void* context, void** device) {
-    return device_status([=] {
-      CudaDevice* made =
-          new TensorRtDevice(*static_cast<std::shared_ptr<TensorRtEngines>*>(context));
-      *device = made;
-    });
-  };
-  return table;
-}
-
 // ---- loading ----
 
 std::unique_ptr<Backend> load_engines(const std::filesystem::path& bundle,
@@ -179,17 +126,12 @@ std::unique_ptr<Backend> load_engines(const std::filesystem::path& bundle,
     check_engine_gpu(record, model, target.name, bundle);
   }
   const auto context = std::make_shared<const CudaContext>(gpu);
-  std::shared_ptr<TensorRtEngines> engines;
-  context->in_thread([&] {
-    auto loaded = std::make_unique<TensorRtEngines>(
-        context, how.encoder_profiles, how.step_profiles, target.file("encoder").locate(bundle),
-        target.file("step").locate(bundle), target.contract);
-    engines = {loaded.release(),
-               [context](TensorRtEngines* last) { context->free_in_thread([=] { delete last; }); }};
-  });
+  auto engines = load_on_gpu<TensorRtEngines>(context, how.encoder_profiles, how.step_profiles,
+                                              target.file("encoder").locate(bundle),
+                                              target.file("step").locate(bundle), target.contract);
   how.scratch_bytes = engines->scratch_bytes();
-  return std::make_unique<TensorRtBackend>(std::move(engines), target.contract, std::move(how),
-                                           settings.log);
+  return std::make_unique<LoadedBackend<TensorRtDevice, TensorRtEngines>>(
+      std::move(engines), target.contract, std::move(how), settings.log);
 }
 
 }  // namespace translate_trt::runtime

@@ -57,8 +57,4 @@ class TensorRtDevice : public CudaDevice {
   std::map<std::pair<int, std::size_t>, std::unique_ptr<nvinfer1::IExecutionContext>> contexts_;
 };
 
-// The device functions of TensorRtDevice. Their context points to `engines`, which must stay valid
-// until the last device is opened.
-tt_device_functions tensorrt_functions(std::shared_ptr<TensorRtEngines>& engines);
-
 }  // namespace translate_trt::runtime
