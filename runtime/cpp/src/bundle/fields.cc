@@ -144,6 +144,16 @@ void Fields::check_optional_object(const std::string& name) const {
   if (!is_null(name)) object(name);
 }
 
+std::vector<Fields> Fields::list(const std::string& name) const {
+  const Json& value = get(name);
+  if (!value.is_array()) fail(name, "a list of objects", value);
+  std::vector<Fields> found;
+  for (const Json& item : value) {
+    found.emplace_back(item, file_, path(name) + "." + std::to_string(found.size()));
+  }
+  return found;
+}
+
 std::vector<std::pair<std::string, Fields>> Fields::objects(bool at_least_one) const {
   if (at_least_one && value_.empty()) {
     throw bundle_error(file_.u8string() + ": the field " + in_quotes(path_) + " is empty. " +

@@ -51,6 +51,8 @@ class Fields {
   void check_texts() const;  // checks that all fields are strings
   Fields object(const std::string& name) const;
   void check_optional_object(const std::string& name) const;  // checks for an object or null
+  // Reads the list `name`, whose items are objects.
+  std::vector<Fields> list(const std::string& name) const;
   // Reads all fields of this object, each of them an object.
   std::vector<std::pair<std::string, Fields>> objects(bool at_least_one = false) const;
 
