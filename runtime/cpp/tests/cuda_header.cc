@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "backends/cuda_driver.h"
+#include "same_call.h"
 
 namespace translate_trt::runtime {
 
@@ -38,23 +39,7 @@ TT_NAME(cuMemsetD8Async, "cuMemsetD8Async");
 TT_NAME(cuLaunchKernel, "cuLaunchKernel");
 TT_NAME(cuLaunchKernelEx, "cuLaunchKernelEx");
 
-// Whether two functions take as many arguments, of the same sizes, and return as much.
-template <class One, class Other>
-struct SameCall;
-
-template <class One, class Other, class... Ones, class... Others>
-struct SameCall<One (*)(Ones...), Other (*)(Others...)> {
-  static constexpr bool same() {
-    if constexpr (sizeof...(Ones) != sizeof...(Others)) {
-      return false;
-    } else {
-      return sizeof(One) == sizeof(Other) && ((sizeof(Ones) == sizeof(Others)) && ...);
-    }
-  }
-};
-
-#define TT_SAME(member, function) \
-  static_assert(SameCall<decltype(CudaDriver::member), decltype(&function)>::same())
+#define TT_SAME(member, function) TT_SAME_CALL(CudaDriver, member, function)
 
 TT_SAME(init, cuInit);
 TT_SAME(error_text, cuGetErrorString);

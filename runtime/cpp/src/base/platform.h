@@ -13,10 +13,12 @@ namespace translate_trt::runtime {
 inline constexpr const char* kKernelsFile = "translate_trt_kernels.dll";
 inline constexpr const char* kOnnxRuntimeFile = "onnxruntime.dll";
 inline constexpr const char* kCudaDriver = "nvcuda.dll";
+inline constexpr const char* kCublasLt[] = {"cublasLt64_13.dll", "cublasLt64_12.dll"};
 #else
 inline constexpr const char* kKernelsFile = "libtranslate_trt_kernels.so";  // on macOS, too
 inline constexpr const char* kOnnxRuntimeFile = "libonnxruntime.so.1";
 inline constexpr const char* kCudaDriver = "libcuda.so.1";
+inline constexpr const char* kCublasLt[] = {"libcublasLt.so.13", "libcublasLt.so.12"};
 #endif
 
 // Whether threads can be started. The WebAssembly of browsers has them only on pages with special

@@ -1,0 +1,24 @@
+// Comparison of the runtime's own declarations of a library's functions with those of its header.
+#pragma once
+
+namespace translate_trt::runtime {
+
+// Whether two functions take as many arguments, of the same sizes, and return as much.
+template <class One, class Other>
+struct SameCall;
+
+template <class One, class Other, class... Ones, class... Others>
+struct SameCall<One (*)(Ones...), Other (*)(Others...)> {
+  static constexpr bool same() {
+    if constexpr (sizeof...(Ones) != sizeof...(Others)) {
+      return false;
+    } else {
+      return sizeof(One) == sizeof(Other) && ((sizeof(Ones) == sizeof(Others)) && ...);
+    }
+  }
+};
+
+#define TT_SAME_CALL(table, member, function) \
+  static_assert(SameCall<decltype(table::member), decltype(&function)>::same())
+
+}  // namespace translate_trt::runtime
