@@ -55,6 +55,7 @@ void test_device_memory();
 void test_engine_record();
 void test_cuda_device();
 void test_tensorrt_device();
+void test_plan_device();
 void test_engine_bundle();
 void test_scheduler();
 void test_scheduler_random();

@@ -37,7 +37,7 @@ void test_records_that_cannot_be_read() {
   const Json empty_profile = {{"0", {{"batch", 0}, {"source_length", 4}, {"slots", nullptr}}}};
   const Json no_slots = {{"0", {{"batch", 1}, {"source_length", 4}, {"slots", -1}}}};
   const std::tuple<const char*, std::optional<Json>, const char*> bad[] = {
-      {"package", "onnx", "must be one of tensorrt, tensorrt_rtx, torch, not \"onnx\""},
+      {"package", "onnx", "must be one of tensorrt, tensorrt_rtx, torch, cuda, not \"onnx\""},
       {"package", std::nullopt, "is missing"},
       {"version", 11, "must be a string"},
       {"hardware_compatibility", "some", "one of none, same_compute_capability, ampere_plus"},

@@ -24,6 +24,7 @@ int main() {
 #endif
   runtime::test_cuda_device();
   runtime::test_tensorrt_device();
+  runtime::test_plan_device();
   runtime::test_engine_bundle();
   runtime::test_service();
   runtime::test_interface();

@@ -81,6 +81,12 @@ struct LaunchConfig {
   unsigned int attribute_count;
 };
 
+// Names of the parameters of a kernel as one block (CU_LAUNCH_PARAM_...), for the last argument of
+// launches.
+inline void* const kParameterEnd = nullptr;
+inline void* const kParameterBlock = reinterpret_cast<void*>(1);
+inline void* const kParameterBlockSize = reinterpret_cast<void*>(2);
+
 }  // namespace cuda
 
 // clang-format off

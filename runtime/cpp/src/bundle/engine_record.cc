@@ -13,7 +13,7 @@ namespace {
 
 using Numbers = std::vector<int>;
 
-const std::vector<std::string> kPackages = {"tensorrt", "tensorrt_rtx", "torch"};
+const std::vector<std::string> kPackages = {"tensorrt", "tensorrt_rtx", "torch", "cuda"};
 const std::vector<std::string> kHardwareLevels = {"none", "same_compute_capability", "ampere_plus"};
 
 // Oldest GPU of ampere_plus engines.

@@ -24,7 +24,7 @@ struct GpuModel {
 // The build of an engine and the machines that it is for. Fields for human readers are only
 // checked.
 struct EngineRecord {
-  std::string package;                            // "tensorrt" or "tensorrt_rtx"
+  std::string package;                            // such as "tensorrt_rtx"
   std::string version;                            // version of the package, such as "10.15.1.29"
   std::string system;                             // such as "linux-x86_64"
   std::vector<std::string> compute_capabilities;  // such as "8.6"

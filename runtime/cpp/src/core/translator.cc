@@ -69,7 +69,8 @@ Settings settings_of(const tt_load_options& options, const Defaults& defaults) {
 
 // Whether device functions can run a target: it has fixed beams and slots.
 bool is_static(const TargetEntry& target) {
-  const bool known = target.backend.rfind("tensorrt", 0) == 0 || target.backend == "torch";
+  const bool known = target.backend.rfind("tensorrt", 0) == 0 || target.backend == "torch" ||
+                     target.backend == "cuda";
   return known && target.contract.beams() && target.contract.slots() && !target.contract.shortlist;
 }
 
@@ -188,12 +189,15 @@ void Translator::load_backend(const std::filesystem::path& bundle, const tt_engi
     const tt_engines given = complete(engines);
     backend_ = std::make_unique<DeviceBackend>(complete(*given.functions), target_.contract,
                                                engine_settings(given), settings.log);
+  } else if (target_.backend == "cuda" && is_static(target_)) {
+    backend_ = load_plans(bundle, target_, settings);
   } else if (is_engine(target_)) {
     backend_ = load_engines(bundle, target_, settings);
   } else {
     throw bundle_error("the target runs on the backend " + in_quotes(target_.backend) +
-                       ", which this library does not have by itself (it has onnxruntime). Choose "
-                       "another target, or translate with Python, which runs engines.");
+                       ", which this library does not have by itself (it has onnxruntime and "
+                       "cuda). Choose another target, or translate with Python, which runs "
+                       "engines.");
   }
 }
 

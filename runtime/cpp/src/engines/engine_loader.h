@@ -1,4 +1,4 @@
-// Loading of engines by the library itself.
+// Loading of engines and plans by the library itself.
 #pragma once
 
 #include <filesystem>
@@ -27,5 +27,9 @@ const EngineRecord& record_of(const EngineRecords& records, const TargetEntry& t
 // which throws.
 std::unique_ptr<Backend> load_engines(const std::filesystem::path& bundle,
                                       const TargetEntry& target, const Settings& settings);
+
+// Likewise loads both plans of a target of the backend `cuda` (cuda/plan_device.cc).
+std::unique_ptr<Backend> load_plans(const std::filesystem::path& bundle, const TargetEntry& target,
+                                    const Settings& settings);
 
 }  // namespace translate_trt::runtime

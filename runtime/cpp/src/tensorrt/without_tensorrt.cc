@@ -10,7 +10,8 @@ std::unique_ptr<Backend> load_engines(const std::filesystem::path&, const Target
                                       const Settings&) {
   throw bundle_error(
       "the target runs on the backend " + in_quotes(target.backend) +
-      ", which this library does not have by itself (it has onnxruntime). Choose another target, "
+      ", which this library does not have by itself (it has onnxruntime and cuda). Choose another "
+      "target, "
       "translate with Python, which runs engines, give their functions in tt_load_options.engines, "
       "or build the library where TensorRT is installed, with -D TRANSLATE_TRT_TENSORRT=ON.");
 }

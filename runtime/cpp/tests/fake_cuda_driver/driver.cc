@@ -109,11 +109,13 @@ struct CUgraphExec_st {
 
 struct CUfunc_st {
   std::string name;
+  std::string image;  // of its module
 };
 
 struct CUmod_st {
   std::string name;
-  std::string ptx;  // empty: a cubin, which has every function that is asked for
+  std::string image;  // up to its first zero
+  bool is_ptx;        // otherwise a cubin, which has every function that is asked for
   std::map<std::string, CUfunc_st> functions = {};
 };
 
@@ -375,6 +377,17 @@ void copy_device(cuda::Address target, cuda::Address source, std::size_t size) {
   std::memmove(at(target), at(source), size);
 }
 
+// Parameters that are given as one block.
+std::vector<std::byte> block_of_parameters(void** extra) {
+  const std::byte* begin = nullptr;
+  std::size_t size = 0;
+  for (; extra != nullptr && *extra != cuda::kParameterEnd; extra += 2) {
+    if (*extra == cuda::kParameterBlock) begin = static_cast<const std::byte*>(extra[1]);
+    if (*extra == cuda::kParameterBlockSize) size = *static_cast<const std::size_t*>(extra[1]);
+  }
+  return {begin, begin + size};
+}
+
 cuda::Result launch(const char* function, const std::string& more, cuda::Function kernel,
                     const rt::FakeLaunch& launch, cuda::Stream stream) {
   const std::string arguments = listed(kernel->name, launch.grid_x, launch.grid_y, launch.grid_z,
@@ -394,6 +407,12 @@ cuda::Result launch(const char* function, const std::string& more, cuda::Functio
       work = found->second(launch);
     } else if (kernel->name == "copy_kernel") {
       work = rt::copy_kernel_on_host(launch);
+    } else if (rt::fake_cuda().other_kernels != nullptr) {
+      work = [run = rt::fake_cuda().other_kernels, one = *kernel, launch] {
+        const unsigned grid[] = {launch.grid_x, launch.grid_y, launch.grid_z};
+        run(one.image.c_str(), one.name.c_str(), grid, launch.block_x, launch.shared,
+            launch.parameters.data(), launch.parameters.size());
+      };
     }
     return stream->enqueue(std::move(work), nullptr);
   });
@@ -838,7 +857,7 @@ FAKE_API cuda::Result cuModuleLoadData(cuda::Module* module, const void* image) 
     if (current.empty()) return kInvalidContext;
     if (forbids_unsafe_calls()) return rt::kCaptureUnsupported;
     if (text.empty()) return kInvalidImage;
-    *module = make("module", modules, new_name("module"), is_ptx ? text : std::string());
+    *module = make("module", modules, new_name("module"), text, is_ptx);
     return cuda::kSuccess;
   });
 }
@@ -854,9 +873,9 @@ FAKE_API cuda::Result cuModuleGetFunction(cuda::Function* function, cuda::Module
   return driver_call("cuModuleGetFunction", listed(name_of(modules, module), name), [=] {
     if (!is_alive(modules, module)) return dead_handle("cuModuleGetFunction");
     const std::string entry = ".entry " + std::string(name) + "(";
-    if (!module->ptx.empty() && module->ptx.find(entry) == std::string::npos) return kNotFound;
+    if (module->is_ptx && module->image.find(entry) == std::string::npos) return kNotFound;
     *function = &module->functions[name];
-    (*function)->name = name;
+    **function = {name, module->image};
     return cuda::kSuccess;
   });
 }
@@ -871,14 +890,16 @@ FAKE_API cuda::Result cuLaunchKernel(cuda::Function function, unsigned int grid_
                                      unsigned int grid_y, unsigned int grid_z, unsigned int block_x,
                                      unsigned int block_y, unsigned int block_z,
                                      unsigned int shared, cuda::Stream stream, void** arguments,
-                                     void**) {
+                                     void** extra) {
   const Lock lock(rt::fake_mutex());
   return launch("cuLaunchKernel", "", function,
-                {grid_x, grid_y, grid_z, block_x, block_y, block_z, shared, arguments}, stream);
+                {grid_x, grid_y, grid_z, block_x, block_y, block_z, shared, arguments,
+                 block_of_parameters(extra)},
+                stream);
 }
 
 FAKE_API cuda::Result cuLaunchKernelEx(const cuda::LaunchConfig* config, cuda::Function function,
-                                       void** arguments, void**) {
+                                       void** arguments, void** extra) {
   const Lock lock(rt::fake_mutex());
   std::string more;
   for (unsigned i = 0; i < config->attribute_count; ++i) {
@@ -887,8 +908,24 @@ FAKE_API cuda::Result cuLaunchKernelEx(const cuda::LaunchConfig* config, cuda::F
   }
   return launch("cuLaunchKernelEx", more, function,
                 {config->grid_x, config->grid_y, config->grid_z, config->block_x, config->block_y,
-                 config->block_z, config->shared, arguments},
+                 config->block_z, config->shared, arguments, block_of_parameters(extra)},
                 config->stream);
+}
+
+// ---- for programs in other languages ----
+
+FAKE_API void fake_driver_run_kernels(rt::FakeKernel run) { rt::fake_cuda().other_kernels = run; }
+
+FAKE_API void fake_driver_set_gpu(int capability_major, int capability_minor, std::size_t memory) {
+  rt::fake_cuda().capability_major = capability_major;
+  rt::fake_cuda().capability_minor = capability_minor;
+  rt::fake_cuda().memory = memory;
+}
+
+// Number of calls of a function so far, and of violations of the rules.
+FAKE_API int fake_driver_calls(const char* function) { return rt::fake_cuda().calls[function]; }
+FAKE_API int fake_driver_violations() {
+  return static_cast<int>(rt::fake_cuda().violations.size());
 }
 
 }  // extern "C"

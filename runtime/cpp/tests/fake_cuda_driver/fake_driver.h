@@ -34,11 +34,19 @@ inline constexpr cuda::Result kRefused = 1, kCaptureUnsupported = 900;
 
 using FakeWork = std::function<void()>;
 
-// A launch of a kernel; what its arguments point to lives until the launch returns.
+// A launch of a kernel. Its parameters are either `arguments`, which live until the launch returns,
+// or one block.
 struct FakeLaunch {
   unsigned grid_x, grid_y, grid_z, block_x, block_y, block_z, shared;
   void** arguments;
+  std::vector<std::byte> parameters = {};
 };
+
+// Runs a kernel, for programs in other languages. image: of its module, up to the first zero; grid:
+// three numbers; parameters: their block.
+using FakeKernel = void (*)(const char* image, const char* name, const unsigned* grid,
+                            unsigned threads, unsigned shared, const void* parameters,
+                            std::size_t size);
 
 // Settings and history of the fake GPUs. Assign {} to start anew, when no object is alive.
 struct FakeCuda {
@@ -51,6 +59,7 @@ struct FakeCuda {
   bool eager = false;  // run work at once; its errors are returned by the next call
   // The work of kernels, by name. Others, but for the copy kernel, do nothing.
   std::map<std::string, std::function<FakeWork(const FakeLaunch&)>> kernels;
+  FakeKernel other_kernels = nullptr;  // the work of those that are not among them
 
   // Calls with arguments, such as "cuMemsetD8Async(memory0+16, 255, 8, stream0)". Objects have the
   // number of their creation.
@@ -78,14 +87,17 @@ struct FakeCuda {
 
 FAKE_API FakeCuda& fake_cuda();
 
-// Makes the library load the fake driver from the file that the program is linked to.
-inline void use_fake_driver(const char* path) {
+// Sets an environment variable.
+inline void set_variable(const char* name, const char* value) {
 #if defined(_WIN32)
-  _putenv_s("TRANSLATE_TRT_CUDA_DRIVER", path);
+  _putenv_s(name, value);
 #else
-  setenv("TRANSLATE_TRT_CUDA_DRIVER", path, 1);
+  setenv(name, value, 1);
 #endif
 }
+
+// Makes the library load the fake driver from the file that the program is linked to.
+inline void use_fake_driver(const char* path) { set_variable("TRANSLATE_TRT_CUDA_DRIVER", path); }
 
 // ---- for libraries that use CUDA, such as a fake TensorRT ----
 
