@@ -41,9 +41,10 @@ class BuildOptions:
     """
 
     targets: tuple[str, ...] = setting(
-        (), "onnx-fp32, onnx-int8, onnx-fp16, or tensorrt-, tensorrt-rtx-, torch- with fp16, bf16 "
-        "or fp32; the first two also with -shortlist; may be given several times, the first is the "
-        "bundle's default. Default: onnx-fp32, or onnx-fp32-shortlist if there is a shortlist.",
+        (), "onnx-fp32, onnx-int8, onnx-fp16, or tensorrt-, tensorrt-rtx-, torch-, cuda- with "
+        "fp16, bf16 or fp32; the first two also with -shortlist; may be given several times, the "
+        "first is the bundle's default. Default: onnx-fp32, or onnx-fp32-shortlist if there is a "
+        "shortlist.",
         flag="--target",
     )  # fmt: skip
     # Sinusoidal positions allow any length, but a model is at its best up to those of training.
@@ -68,7 +69,7 @@ class BuildOptions:
         "the last. Default: all. Implies --attention.", parse=parse_heads,
     )  # fmt: skip
     beam_size: int = setting(
-        4, "Beam size of engines and torch targets; other targets take any.",
+        4, "Beam size of engines, torch and cuda targets; other targets take any.",
         least=1, most=_MOST_BEAMS,
     )  # fmt: skip
     all_options: bool = setting(

@@ -5,10 +5,12 @@ from __future__ import annotations
 import importlib.metadata
 import logging
 import shutil
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 import onnx
 import onnx_ir as ir
@@ -35,11 +37,13 @@ from translate_trt.export.passes.base import NO_BOUNDS
 from translate_trt.export.passes.bound import Bound
 from translate_trt.export.passes.expectations import ModelShape
 from translate_trt.export.passes.pipeline import Applied, Report, run_passes
+from translate_trt.export.plans.build import build_plans, check_options, encoder_profiles
 from translate_trt.export.roles import EMBEDDING, RESIDUAL, set_input_magnitudes, set_roles
 from translate_trt.export.taps import tapped
 from translate_trt.export.targets import TARGETS
 from translate_trt.export.trace import check, declare, trace
 from translate_trt.runtime.backends.engines import EngineRecord, Profile, system_name
+from translate_trt.runtime.backends.packages import CUDA
 from translate_trt.runtime.bundle.attention_heads import LAST_LAYER, AttentionHeads
 from translate_trt.runtime.bundle.contract import Contract, ShortlistForm, max_beams
 from translate_trt.runtime.bundle.manifest import (
@@ -222,6 +226,8 @@ def _check_targets(options: BuildOptions, limits: Limits, vocabulary_size: int) 
                 f"tokens; at most {max_beams(vocabulary_size)}."
             )
     for name, target in targets.items():
+        if target.backend == CUDA:
+            check_options(name, options.engines, options.all_options)
         if target.package is not None:
             options.engines.check_package(target.package)
             check_gpus(name, target.package, target.precision, options.engines)
@@ -305,9 +311,36 @@ class Compiler:
 
     def write(self, name: str, directory: Path) -> TargetEntry:
         """Compile for the target of that name; write its files into the directory of a bundle."""
-        target, contract = TARGETS[name], self.contract(name)
+        target = TARGETS[name]
         folder = directory / "targets" / name
         folder.mkdir(parents=True)
+        write = self._write_plans if target.backend == CUDA else self._write_graphs
+        files, records = write(name, folder)
+        entries = {
+            role: hash_file(directory, path.relative_to(directory).as_posix())
+            for role, path in files.items()
+        }
+        packages = ["torch", "onnx", "onnx-ir", "onnxscript"]
+        if target.backend == CUDA:
+            packages.append("triton")
+        return TargetEntry(
+            name=name,
+            backend=target.backend,
+            precision=target.precision,
+            files=entries,
+            contract=self.contract(name),
+            engine=records or None,
+            builder={package: importlib.metadata.version(package) for package in packages}
+            | {
+                record["package"]: record["version"]
+                for record in records.values()
+                if record["package"] != CUDA
+            },
+        )
+
+    def _write_graphs(self, name: str, folder: Path) -> tuple[dict[str, Path], dict[str, Any]]:
+        """Write the graphs of a target, and engines; return the files and records by role."""
+        target, contract = TARGETS[name], self.contract(name)
         files, records = {}, {}
         for role, model in self.graphs(name).items():
             graph_role = role if target.package is None else GRAPH_ROLES[role]
@@ -323,21 +356,21 @@ class Compiler:
                 records[role] = engine.record.to_json()
             elif target.static:
                 records[role] = _graph_record(target.backend, self._profiles(role)).to_json()
-        entries = {
-            role: hash_file(directory, path.relative_to(directory).as_posix())
-            for role, path in files.items()
-        }
-        packages = ("torch", "onnx", "onnx-ir", "onnxscript")
-        return TargetEntry(
-            name=name,
-            backend=target.backend,
-            precision=target.precision,
-            files=entries,
-            contract=contract,
-            engine=records or None,
-            builder={package: importlib.metadata.version(package) for package in packages}
-            | {record["package"]: record["version"] for record in records.values()},
-        )
+        return files, records
+
+    def _write_plans(self, name: str, folder: Path) -> tuple[dict[str, Path], dict[str, Any]]:
+        """Write the plans of a target, their weights and cubins; see `_write_graphs`."""
+        graphs = {}
+        with tempfile.TemporaryDirectory() as scratch:
+            for role, model in self.graphs(name).items():
+                path = Path(scratch) / f"{role}.onnx"
+                onnx.save(check(model), path)
+                graphs[role] = Graph(role, path, *self.contract(name).graphs[role])
+            profiles = {role: self._profiles(role) for role in graphs}
+            profiles["encoder"] = encoder_profiles(profiles["encoder"])
+            plans = build_plans(name, graphs, profiles, self._options.engines)
+        records = {role: record.to_json() for role, record in plans.records.items()}
+        return plans.write(folder), records
 
     def _engine(self, package: str, graph: Graph) -> Engine:
         profiles = self._profiles(graph.name)

@@ -25,7 +25,7 @@ from translate_trt.export.passes.weights import (
     MergeMatmuls,
     StoreWeights,
 )
-from translate_trt.runtime.backends.packages import TORCH, extra
+from translate_trt.runtime.backends.packages import CUDA, TORCH, extra
 from translate_trt.runtime.bundle.contract import ShortlistForm
 from translate_trt.runtime.bundle.manifest import SHORTLIST
 
@@ -139,7 +139,8 @@ TARGETS: dict[str, Target] = {
         for precision, passes in _TENSORRT.items()
     },
     **{
-        f"{TORCH}-{precision}": Target(TORCH, precision, (*passes, FuseGpuOps()), static=True)
+        f"{backend}-{precision}": Target(backend, precision, (*passes, FuseGpuOps()), static=True)
+        for backend in (TORCH, CUDA)
         for precision, passes in _STATIC.items()
     },
 }

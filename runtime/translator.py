@@ -16,7 +16,7 @@ from translate_trt.runtime.arguments import checked_iterable, checked_texts, des
 from translate_trt.runtime.backends import Settings, load_cuda, load_engines, load_graphs
 from translate_trt.runtime.backends.device import Engines
 from translate_trt.runtime.backends.engines import check_engines
-from translate_trt.runtime.backends.packages import PACKAGES, TORCH
+from translate_trt.runtime.backends.packages import CUDA, PACKAGES, TORCH
 from translate_trt.runtime.bundle.manifest import Manifest, TargetEntry, read_manifest, verify_files
 from translate_trt.runtime.confidence import Calibration, Word
 from translate_trt.runtime.cores import share_cores
@@ -150,7 +150,7 @@ class Translator:
 
     def _load(self, settings: Settings) -> Core | Reference:
         """Load the target with libtranslate_trt, or with `Reference` where there is none."""
-        has_engines = self.target.backend in (*PACKAGES, TORCH)
+        has_engines = self.target.backend in (*PACKAGES, TORCH, CUDA)
         on_core = has_engines or self.target.backend == "onnxruntime"
         library = native.library() if on_core else None
         if library is not None:
@@ -175,8 +175,8 @@ class Translator:
             self._verify_files()
             engines = self._load_engines(settings)
             device, check_hashes = None, False  # the engines' device; the files are verified
-        elif settings.gpu is not None:
-            load_cuda(settings)
+        elif self.target.backend == CUDA or settings.gpu is not None:
+            load_cuda(self.target, settings)
         core = Core(
             library, self._path, self.target.name, threads=settings.threads,
             workers=self._arguments["workers"], batch_tokens=self._arguments["batch_tokens"],

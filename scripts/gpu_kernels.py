@@ -26,7 +26,7 @@ from translate_trt.runtime.backends.engines import Profile
 from translate_trt.runtime.backends.pytorch.onnx_program import Program
 from translate_trt.runtime.backends.pytorch.step_launches import (
     AnyLaunch,
-    LibraryLaunch,
+    Matmul,
     record_launches,
 )
 from translate_trt.runtime.bundle.manifest import read_manifest
@@ -65,14 +65,15 @@ def record(preset: str, folder: Path) -> dict[int, list[AnyLaunch]]:
     specs = read_manifest(bundle).targets["torch-fp16"].contract.graphs["step"]
     graph = bundle / "targets" / "torch-fp16" / "step.onnx"
     program = Program(graph, *specs, torch.device("meta"), kernels=True)
-    return {size: record_launches(program, {"N": size, **_SIZES})[1] for size in BATCHES}
+    return {size: record_launches(program, {"N": size, **_SIZES}).launches for size in BATCHES}
 
 
 def cost(launch: AnyLaunch) -> tuple[float, float]:
     """Bytes and operations."""
     if isinstance(launch, Launch):
         return bytes_of(launch, PROGRESS), 0
-    return sum(x.numel() * x.element_size() for x in launch.tensors), launch.operations
+    size = sum(x.numel() * x.element_size() for x in launch.tensors)
+    return size, launch.operations if isinstance(launch, Matmul) else 0
 
 
 def total(launches: Iterable[AnyLaunch], gpu: Gpu, floor: float = 0) -> float:
@@ -116,8 +117,8 @@ def table() -> Iterable[str]:
         known = set(rows)
         for size, launches in step.items():
             for launch in launches:
-                matmul = isinstance(launch, LibraryLaunch)
-                name = "matmuls" if matmul else f"`{launch.kernel.__name__}`"
+                kernel = isinstance(launch, Launch)
+                name = f"`{launch.kernel.__name__}`" if kernel else "matmuls"
                 if name not in known:
                     rows.setdefault(name, Row()).launches.setdefault(size, []).append(launch)
     own = (x for row in rows.values() for x in row.launches[BATCHES[1]] if isinstance(x, Launch))

@@ -70,7 +70,7 @@ class EngineOptions:
 
     # ---- shapes ----
     max_batch: int | None = setting(
-        None, "Engines, torch: largest batch. Default: that of --profiles, or 64.", least=1
+        None, "Engines, torch, cuda: largest batch. Default: that of --profiles, or 64.", least=1
     )
     profiles: tuple[Profile, ...] = setting(
         (), "Engines: buckets of batch x source length that kernels are tuned for, such as "
@@ -78,9 +78,9 @@ class EngineOptions:
         parse=parse_profiles,
     )  # fmt: skip
     target_lengths: tuple[int, ...] = setting(
-        (), "Engines, torch: translation lengths in tokens. A step reads as many cache slots as "
-        "the smallest that holds its batch. Default: 32,64,128; --max-target-length is always "
-        "added.", least=1, parse=parse_lengths,
+        (), "Engines, torch, cuda: translation lengths in tokens. A step reads as many cache "
+        "slots as the smallest that holds its batch. Default: 32,64,128; --max-target-length is "
+        "always added.", least=1, parse=parse_lengths,
     )  # fmt: skip
 
     # ---- speed ----
@@ -102,9 +102,10 @@ class EngineOptions:
         "none", f"TensorRT engines: {', '.join(HARDWARE_LEVELS)}.", tuple(HARDWARE_LEVELS)
     )
     compute_capabilities: tuple[str, ...] = setting(
-        (), f"TensorRT-RTX engines: GPUs to build for, as 8.9, or {CURRENT} or {PORTABLE} (all "
-        "that the package supports but 7.5); may be given several times. Default: the GPU of this "
-        f"machine, or {PORTABLE} if it has none.", flag="--compute-capability",
+        (), f"TensorRT-RTX engines, cuda: GPUs to build for, as 8.9, or {CURRENT} or {PORTABLE} "
+        "(all that the package supports but 7.5); may be given several times. Default: the GPU of "
+        f"this machine, or {PORTABLE} if it has none; cuda: {PORTABLE}.",
+        flag="--compute-capability",
     )  # fmt: skip
     strip_weights: bool = setting(
         False, "Engines: leave out the weights, which the loader restores from the graph (needs a "

@@ -18,8 +18,9 @@ from onnx_ir.passes.common import InlinePass, ShapeInferencePass
 from translate_trt.export.compile import GRAPH_ROLES
 from translate_trt.export.verify.emulation_pass import Emulate
 from translate_trt.runtime import native
-from translate_trt.runtime.backends.engines import Machine, check_engines
-from translate_trt.runtime.backends.packages import PACKAGES, TORCH
+from translate_trt.runtime.backends.engines import Machine, check_engines, engine_records
+from translate_trt.runtime.backends.nvidia_driver import find_gpu
+from translate_trt.runtime.backends.packages import CUDA, PACKAGES, TORCH, cubin_for, target_for
 from translate_trt.runtime.backends.pytorch.torch_engines import finds_gpu
 from translate_trt.runtime.bundle.contract import Contract
 from translate_trt.runtime.bundle.manifest import (
@@ -33,6 +34,8 @@ from translate_trt.runtime.errors import BundleError, TranslateTrtError
 from translate_trt.runtime.version import version_numbers
 
 log = logging.getLogger("translate_trt")
+
+NO_GPU = "no NVIDIA GPU or driver was found"
 
 # ONNX Runtime 1.24 lacks TensorScatter.
 _MIN_ONNXRUNTIME = (1, 25)
@@ -50,6 +53,8 @@ def why_engine_cannot_run(entry: TargetEntry, bundle: Path) -> str | None:
     """
     if entry.backend == TORCH:
         return None if finds_gpu() else "PyTorch finds no GPU"
+    if entry.backend == CUDA:
+        return _why_plans_cannot_run(entry, bundle)
     if not has_engines(entry):
         return None
     if entry.backend not in PACKAGES:
@@ -58,7 +63,7 @@ def why_engine_cannot_run(entry: TargetEntry, bundle: Path) -> str | None:
     if machine.version is None:
         return f"the Python package {entry.backend} is not installed"
     if machine.gpu is None:
-        return "no NVIDIA GPU or driver was found"
+        return NO_GPU
     if native.library() is None:
         return native.status()
     try:
@@ -68,12 +73,30 @@ def why_engine_cannot_run(entry: TargetEntry, bundle: Path) -> str | None:
     return None
 
 
+def _why_plans_cannot_run(entry: TargetEntry, bundle: Path) -> str | None:
+    gpu = find_gpu()
+    if gpu is None:
+        return NO_GPU
+    if native.library() is None:
+        return native.status()
+    compiled = engine_records(entry, bundle)["step"].compute_capabilities
+    if cubin_for(gpu.compute_capability, compiled) is None:
+        return f"it has kernels for compute capability {', '.join(compiled)}; this GPU is {gpu}"
+    return None
+
+
 def graphs_of(entry: TargetEntry) -> dict[str, FileEntry]:
     """Return the files of a target's graphs, by "encoder" and "step".
 
     Raises:
-        BundleError: A graph is missing.
+        BundleError: A graph is missing, or the target has plans, which have none.
     """
+    if entry.backend == CUDA:
+        raise BundleError(
+            f"{entry.name} has launches for NVIDIA GPUs and no graph that runs elsewhere. Choose "
+            f"{target_for(entry.name, CUDA, TORCH)}, which is exported from the same graph: "
+            "--target."
+        )
     roles = GRAPH_ROLES if has_engines(entry) else {role: role for role in GRAPH_ROLES}
     for role in roles.values():
         if role not in entry.files:

@@ -16,7 +16,11 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from translate_trt.export.compile import describe
-from translate_trt.export.verify.cpu_emulation import emulated_bundle, why_engine_cannot_run
+from translate_trt.export.verify.cpu_emulation import (
+    emulated_bundle,
+    graphs_of,
+    why_engine_cannot_run,
+)
 from translate_trt.export.verify.thresholds import SHORTLIST_THRESHOLDS, THRESHOLDS, Thresholds
 from translate_trt.runtime.backends.packages import TORCH
 from translate_trt.runtime.bundle.manifest import (
@@ -176,6 +180,8 @@ def verify(
     entries = [manifest.target(name) for name in (manifest.targets if targets is None else targets)]
     for entry in entries:  # before translating, which may take hours
         verify_files(bundle, manifest, entry.name)
+        if why_engine_cannot_run(entry, bundle) is not None:
+            graphs_of(entry)  # which run instead
     manifest.check_languages(replace(manifest.search_options(), **languages))
     test_set = _TestSet.of(bundle, manifest, source, reference)
     references: dict[SearchOptions, _Output] = {}

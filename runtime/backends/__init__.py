@@ -9,9 +9,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from translate_trt.runtime.backends.cublas import load_cublas
 from translate_trt.runtime.backends.device import Engines
 from translate_trt.runtime.backends.engines import EngineRecord
-from translate_trt.runtime.backends.packages import PACKAGES, TORCH
+from translate_trt.runtime.backends.packages import CUDA, PACKAGES, TORCH
 from translate_trt.runtime.bundle.contract import Contract
 from translate_trt.runtime.bundle.manifest import TargetEntry
 from translate_trt.runtime.errors import BackendError, BundleError, OptionError
@@ -83,14 +84,21 @@ def _onnxruntime() -> Any:
         raise BackendError(NO_ONNXRUNTIME) from error
 
 
-def load_cuda(settings: Settings) -> None:
-    """Load CUDA's libraries for libtranslate_trt, which runs ONNX targets on the requested GPU.
+def load_cuda(entry: TargetEntry, settings: Settings) -> None:
+    """Load CUDA's libraries for libtranslate_trt, which runs ONNX targets and plans on a GPU.
+
+    Args:
+        entry: Manifest entry of the target.
+        settings: Execution settings with the requested GPU.
 
     Raises:
         BackendError: No such GPU is available, or a required package is not installed.
     """
     _refuse_xpu(settings)
-    _onnxruntime().load_cuda(settings)
+    if entry.backend == CUDA:
+        load_cublas()
+    else:
+        _onnxruntime().load_cuda(settings)
 
 
 def load_graphs(
@@ -111,7 +119,7 @@ def load_graphs(
     if name != "onnxruntime":
         raise BundleError(
             f"the target runs on the backend {name!r}, which this version does not have "
-            f"(it has onnxruntime, {', '.join(PACKAGES)}, {TORCH}). Upgrade translate-trt."
+            f"(it has onnxruntime, {', '.join(PACKAGES)}, {TORCH}, {CUDA}). Upgrade translate-trt."
         )
     _refuse_xpu(settings)
     loaded: Graphs = _onnxruntime().OnnxRuntimeGraphs(files, contract, settings)

@@ -16,6 +16,7 @@ from typing import Any
 from translate_trt.runtime.backends.engine_log import logger
 from translate_trt.runtime.backends.nvidia_driver import Gpu, find_gpu
 from translate_trt.runtime.backends.packages import (
+    CUDA,
     PACKAGES,
     TORCH,
     extra,
@@ -65,7 +66,8 @@ class Profile:
     """Optimization profile of an encoder, for all shapes up to its sizes, or of a step.
 
     A step always runs at exactly the shape of its profile, except for the inputs of `changes`: the
-    rows of a batch that have no sentence are idle, and sources are padded.
+    rows of a batch that have no sentence are idle, and sources are padded. So does the encoder of a
+    plan.
 
     Attributes:
         batch: Batch size N.
@@ -110,8 +112,8 @@ class EngineRecord:
     """Manifest record of one engine.
 
     Attributes:
-        package: Package that built the engine, one of `PACKAGES`, or `TORCH`.
-        version: Version of the package.
+        package: Package that built the engine, one of `PACKAGES`, or `TORCH` or `CUDA`.
+        version: Version of the package; of `CUDA`, of the format of plans.
         system: Operating system and processor, such as "linux-x86_64".
         compute_capabilities: Compute capabilities of the supported GPUs, such as "8.6".
         hardware_compatibility: One of `HARDWARE_LEVELS`.
@@ -155,7 +157,7 @@ class EngineRecord:
             BundleError: A field is missing or has the wrong type.
         """
         return cls(
-            package=fields.choice("package", (*PACKAGES, TORCH)),
+            package=fields.choice("package", (*PACKAGES, TORCH, CUDA)),
             version=fields.text("version"),
             system=fields.text("system"),
             compute_capabilities=tuple(fields.texts("compute_capabilities")),
@@ -300,7 +302,7 @@ def check_engines(entry: TargetEntry, bundle: Path, device: int = 0) -> dict[str
     """
     records = engine_records(entry, bundle)
     for record in records.values():
-        if record.package != TORCH:  # graphs run with every version and on every GPU
+        if record.package in PACKAGES:
             machine = Machine.present(record.package, device)
             check_engine(record, machine, entry.name, bundle)
     return records
@@ -329,7 +331,9 @@ def supported_gpus(record: EngineRecord) -> str:
         return str(record.gpu)
     if record.hardware_compatibility == "ampere_plus":
         return "compute capability 8.0 and later"
-    return f"compute capability {', '.join(record.compute_capabilities)}"
+    capabilities = f"compute capability {', '.join(record.compute_capabilities)}"
+    # Cubins run on GPUs of later minor versions of their compute capability.
+    return f"{capabilities} and later minor ones" if record.package == CUDA else capabilities
 
 
 def load_engine(

@@ -12,7 +12,9 @@ from collections.abc import Sequence
 
 from translate_trt.runtime.backends.nvidia_driver import compute_capability
 from translate_trt.runtime.backends.packages import (
+    CUDA,
     SUPPORT,
+    cubin_for,
     extra,
     package_for,
     precisions,
@@ -34,10 +36,15 @@ _GPUS = {
 
 
 def table() -> str:
-    """Return the table of docs/engines.md: the package to use by GPU, and the other ones."""
+    """Return the table of docs/engines.md: the extra to install by GPU, and the other ones."""
     rows = [("compute capability", "GPUs", "install", "also supported by", "precisions")]
     for capability, gpus in _GPUS.items():
-        chosen, *others = (package for package in SUPPORT if supports(package, capability))
+        chosen = package_for(capability, installed=())
+        assert chosen is not None
+        others = [one for one in SUPPORT if supports(one, capability)]
+        if cubin_for(capability) is not None:
+            others.append(CUDA)
+        others.remove(chosen)
         rows.append(
             (
                 capability,

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
+import importlib.util
+from collections.abc import Collection
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
@@ -55,6 +57,17 @@ PACKAGES = ("tensorrt", "tensorrt_rtx")
 
 #: Backend that runs graphs by PyTorch. Its records name it as their package; no engine is built.
 TORCH = "torch"
+
+#: Backend that runs plans by the CUDA driver alone, and the version of their format, which their
+#: records name as that of the package.
+CUDA = "cuda"
+PLAN_FORMAT = 1
+
+#: Compute capabilities that kernels of plans are compiled for.
+CUBINS = ("8.0", "8.6", "8.9", "9.0", "10.0", "12.0")
+
+# From Hopper on, kernels of plans are the default where no package for engines is installed.
+_FIRST_OF_PLANS = (9, 0)
 
 # Turing's tensor cores multiply FP16 only: TensorRT-RTX refuses FP32 matmuls there, and bfloat16
 # needs 8.0.
@@ -112,9 +125,34 @@ def precisions(package: str, capability: str) -> tuple[str, ...]:
     return ("fp16", "bf16", "fp32")
 
 
-def package_for(capability: str) -> str | None:
-    """Return the package to use on GPUs of a compute capability; None if there is none."""
-    return next((package for package in SUPPORT if supports(package, capability)), None)
+def package_for(capability: str, installed: Collection[str] | None = None) -> str | None:
+    """Return the package to use on GPUs of a compute capability, or `CUDA`; None if there is none.
+
+    Args:
+        capability: Compute capability.
+        installed: Installed packages; None: those of this machine.
+    """
+    if installed is None:
+        installed = [one for one in PACKAGES if importlib.util.find_spec(one) is not None]
+    found = [package for package in SUPPORT if supports(package, capability)]
+    newer = version_numbers(capability) >= _FIRST_OF_PLANS
+    if newer and cubin_for(capability) is not None and not {*installed}.intersection(found):
+        return CUDA
+    return next(iter(found), None)
+
+
+def cubin_for(capability: str, compiled: Collection[str] = CUBINS) -> str | None:
+    """Return the compute capability whose cubins run on GPUs of another one; None if none does.
+
+    A cubin runs on GPUs of the same major capability and any later minor one.
+    """
+    wanted = version_numbers(capability)
+    fitting = [
+        name
+        for name in compiled
+        if version_numbers(name)[:1] == wanted[:1] and version_numbers(name) <= wanted
+    ]
+    return max(fitting, key=version_numbers, default=None)
 
 
 def target_for(target: str, package: str, other: str) -> str:

@@ -136,7 +136,7 @@ def test_forms() -> None:
     for name, target in TARGETS.items():
         layout = target.layout(beam_size=3, max_target_length=70)
         assert (target.package is not None) == name.startswith("tensorrt")
-        assert target.static == name.startswith(("tensorrt", "torch"))
+        assert target.static == name.startswith(("tensorrt", "torch", "cuda"))
         assert (layout.beams, layout.slots) == ((3, 210) if target.static else (None, None))
         if target.static:
             assert target.layout(beam_size=1, max_target_length=5).slots == 8

@@ -18,6 +18,7 @@ from translate_trt.runtime.backends.packages import (
     SUPPORT,
     capabilities,
     check_driver,
+    cubin_for,
     extra,
     import_package,
     package_for,
@@ -40,13 +41,32 @@ from translate_trt.runtime.version import version_numbers
     ],
 )
 def test_the_package_of_a_gpu(
-    capability: str, package: str | None, capsys: pytest.CaptureFixture[str]
+    capability: str,
+    package: str | None,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(packages.importlib.util, "find_spec", lambda name: name in PACKAGES or None)
     assert package_for(capability) == package
     assert main([capability]) == (1 if package is None else 0)
     printed = capsys.readouterr()
     assert printed.out == ("" if package is None else f"{extra(package)}\n")
     assert bool(printed.err) == (package is None)
+
+
+def test_plans_are_the_default_from_hopper_on_without_tensorrt() -> None:
+    for capability in ("9.0", "10.0", "10.3", "12.0", "12.1"):
+        assert package_for(capability, installed=()) == "cuda"
+        assert package_for(capability, installed=("tensorrt",)) != "cuda"
+    assert package_for("9.0", installed=("tensorrt_rtx",)) == "cuda"  # which does not support it
+    for capability in ("8.0", "8.9", "11.0", "13.0"):
+        assert package_for(capability, installed=()) in PACKAGES
+
+
+def test_cubins_run_on_later_minor_capabilities() -> None:
+    found = [cubin_for(name) for name in ("8.0", "8.7", "9.0", "10.3", "12.1", "7.5", "11.0", "")]
+    assert found == ["8.0", "8.6", "9.0", "10.0", "12.0", None, None, None]
+    assert cubin_for("8.9", ("8.6", "9.0")) == "8.6"
 
 
 def test_a_target_keeps_its_precision_with_another_package() -> None:
@@ -75,8 +95,9 @@ def test_the_machine_is_asked_last(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(gpu_package, "compute_capability", lambda: "9.0")
+    monkeypatch.setattr(gpu_package, "package_for", lambda _: "tensorrt_rtx")
     assert main([]) == 0
-    assert capsys.readouterr().out == "tensorrt\n"
+    assert capsys.readouterr().out == "tensorrt-rtx\n"
     monkeypatch.setattr(gpu_package, "compute_capability", lambda: None)
     assert main([]) == 3
     assert "nvidia-smi" in capsys.readouterr().err

@@ -171,6 +171,11 @@ class Plan:
         return plan, plan._record(inputs)
 
     @property
+    def constants(self) -> Mapping[str, Tensor]:
+        """Weights and values that were computed in the first run, on the device."""
+        return self._device
+
+    @property
     def launches(self) -> int:
         """Number of kernels that `run` launches, where every call that computes launches one."""
         return sum(step.node.launches for step in self._steps)
