@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import importlib
 import json
+import struct
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -104,26 +105,22 @@ def _text(kernel: Specialization) -> str:
     return json.dumps(asdict(kernel) | {"aligned": sorted(kernel.aligned)})
 
 
-def run_kernel(cubin: bytes, grid: Sequence[int], parameters: int | Sequence[int]) -> None:
+def run_kernel(cubin: bytes, grid: Sequence[int], parameters: bytes | Sequence[int]) -> None:
     """Run the kernel that a cubin describes.
 
     Args:
         cubin: Content of the cubin.
         grid: Number of programs along three axes.
-        parameters: Values of the kernel's parameters: addresses and numbers; or the address of an
-            array of pointers to them, as `cuLaunchKernel` takes it. Scratch pointers are ignored.
+        parameters: Values of the kernel's parameters: addresses and numbers; or their block, as
+            drivers take it. Scratch pointers are ignored.
     """
     assert cubin.startswith(_MAGIC)
     kernel = json.loads(cubin.removeprefix(_MAGIC))
-    pointers = parameters if isinstance(parameters, int) else None
+    if isinstance(parameters, bytes):
+        layout = "".join("i" if kind == "i32" else "q" for _, kind in kernel["types"])
+        parameters = struct.unpack_from(f"@{layout}", parameters)
     values: dict[str, Any] = {}
-    for index, (name, kind) in enumerate(kernel["types"]):
-        if pointers is None:
-            value = parameters[index]  # type: ignore[index]
-        else:
-            where = ctypes.c_void_p.from_address(pointers + 8 * index).value
-            size = ctypes.c_int32 if kind == "i32" else ctypes.c_int64
-            value = size.from_address(where).value  # type: ignore[arg-type]
+    for value, (name, kind) in zip(parameters, kernel["types"], strict=False):
         if kind.startswith("*"):
             assert value % 16 == 0 or name not in kernel["aligned"], (kernel["name"], name)
             # The interpreter uses the address alone.
