@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
 from torch import Tensor
 
 from translate_trt.export.engines.network import Graph
@@ -31,6 +30,7 @@ from translate_trt.runtime.backends.packages import (
 from translate_trt.runtime.backends.pytorch.onnx_program import Program
 from translate_trt.runtime.errors import BackendError, OptionError
 from translate_trt.runtime.gpu.cubins import Cubin
+from translate_trt.train.hashed_files import write_tensors
 
 # Shortest sources that the encoder has a profile for; matmuls of tensor cores have tiles of 16.
 _LEAST_SOURCE = 16
@@ -122,7 +122,7 @@ class Plans:
         for role, path in files.items():
             path.write_text(json.dumps(self.plans[role], separators=(",", ":")), encoding="utf-8")
         files["weights"] = folder / "weights.safetensors"
-        save_file(dict(self.tensors), files["weights"])
+        write_tensors(files["weights"], self.tensors)
         return files
 
 
