@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <string>
 
-#include "cuda/cuda_context.h"
+#include "backends/cuda_context.h"
 
 namespace translate_trt::runtime {
 

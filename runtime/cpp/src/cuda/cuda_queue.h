@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "cuda/copy_kernel.h"
-#include "cuda/cuda_context.h"
+#include "backends/cuda_context.h"
 
 namespace translate_trt::runtime {
 

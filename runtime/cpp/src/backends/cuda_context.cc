@@ -1,4 +1,4 @@
-#include "cuda/cuda_context.h"
+#include "backends/cuda_context.h"
 
 #include <string>
 #include <thread>
