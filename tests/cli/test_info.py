@@ -59,7 +59,7 @@ def test_table(bundle: Path) -> None:
     ("gpu", "text"),
     [
         (None, "none found"),
-        (Gpu("NVIDIA H200", "9.0", 132), "NVIDIA H200 (compute capability 9.0, 132 SMs); tensorrt "
+        (Gpu("NVIDIA H200", "9.0", 132), "NVIDIA H200 (compute capability 9.0, 132 SMs); cuda "
          "targets"),
         (Gpu("Tesla V100", "7.0", 80), "Tesla V100 (compute capability 7.0, 80 SMs); no engines"),
     ],

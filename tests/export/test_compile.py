@@ -72,7 +72,7 @@ def test_a_gpu_that_the_package_lacks_is_refused_before_tracing(
     if not installed:
         monkeypatch.setitem(sys.modules, "tensorrt_rtx", None)
     options = BuildOptions(("onnx-fp32", "tensorrt-rtx-bf16"))
-    with pytest.raises(OptionError, match=r"tensorrt-rtx-bf16.*cpu,export,tensorrt\]"):
+    with pytest.raises(OptionError, match=r"tensorrt-rtx-bf16.*cpu,export,cuda\]"):
         compile_bundle(checkpoint, tmp_path / "bundle", options)
     assert list(tmp_path.iterdir()) == []
 

@@ -265,7 +265,7 @@ def test_the_present_gpu_is_the_default(rtx: Builder, monkeypatch: pytest.Monkey
 @pytest.mark.parametrize(
     ("gpu", "target", "fields", "match"),
     [
-        (H100, "tensorrt-rtx-fp16", {}, r"capability 9\.0.*'translate-trt\[cpu,export,tensorrt\]'"),
+        (H100, "tensorrt-rtx-fp16", {}, r"capability 9\.0.*'translate-trt\[cpu,export,cuda\]'"),
         (H100, "tensorrt-rtx-fp16", {"compute_capabilities": ("current",)}, "does not support"),
         (A10, "tensorrt-rtx-fp16", {"compute_capabilities": ("9.0",)}, "tensorrt target"),
         (V100, "tensorrt-fp32", {}, r"V100.*torch-fp16"),

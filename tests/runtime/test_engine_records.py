@@ -170,7 +170,7 @@ def test_a_gpu_that_the_package_does_not_support(installed: str | None) -> None:
     machine = replace(RTX_MACHINE, version=installed, gpu=H100)
     message = refusal(PORTABLE, machine, "tensorrt-rtx-fp16")
     assert "capability" in message
-    assert "'translate-trt[cpu,export,tensorrt]'" in (message)
+    assert "'translate-trt[cpu,export,cuda]'" in message
     assert "Rebuild" not in message
 
 

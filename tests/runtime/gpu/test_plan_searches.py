@@ -30,10 +30,15 @@ _KERNEL = ctypes.CFUNCTYPE(
 
 
 @pytest.fixture
-def driver(library: Library, monkeypatch: pytest.MonkeyPatch) -> Iterator[ctypes.CDLL]:
+def driver(
+    interpreted: bool, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[ctypes.CDLL]:
     """Let the library load the fake driver, whose kernels Triton interprets."""
     if native.library() is None:
         pytest.skip(native.status())
+    if not interpreted:
+        pytest.skip("kernels run on a GPU")
+    library: Library = request.getfixturevalue("library")  # built only now
     path = library.folder / "tests/libfake_cuda_driver.so"
     for name in ("TRANSLATE_TRT_CUDA_DRIVER", "TRANSLATE_TRT_CUBLASLT"):
         monkeypatch.setenv(name, str(path))
