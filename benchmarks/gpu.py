@@ -14,7 +14,7 @@ from sources to the last step, for which torch.compile has an encoder that is no
 A case is a batch size and a system: engines whose attention is sums over the live slots, engines
 with TensorRT's attention operator, the former without CUDA graphs, and PyTorch's step compiled by
 torch.compile for static shapes and captured as a CUDA graph, with caches that are written in place.
-With --package torch, the graphs of a `torch` target replace the engines.
+With --package torch, the graphs of a `torch` target replace the engines, and with cuda, plans.
 
 Each case runs in a process of its own with a time limit, and the report is replaced after each.
 torch.compile tries dozens of kernels for each matmul: a minute for each batch size on an H200.
@@ -44,13 +44,13 @@ from torch import Tensor
 
 from translate_trt.export.build_options import BuildOptions
 from translate_trt.export.compile import compile_bundle
-from translate_trt.export.engines.options import EngineOptions
+from translate_trt.export.engines.options import CURRENT, EngineOptions
 from translate_trt.export.graphs import AttentionPast, EncoderGraph, StaticCaches, StepGraph
 from translate_trt.runtime import Translator
 from translate_trt.runtime.backends import Settings
 from translate_trt.runtime.backends.device import Engines
 from translate_trt.runtime.backends.engines import Profile
-from translate_trt.runtime.backends.packages import TORCH
+from translate_trt.runtime.backends.packages import CUDA, TORCH
 from translate_trt.runtime.bundle.contract import NEXT, Contract, request_values
 from translate_trt.runtime.bundle.manifest import Limits, read_manifest
 from translate_trt.runtime.options import SearchOptions
@@ -259,7 +259,10 @@ def build(given: Namespace, system: str) -> Path:
     options = BuildOptions(
         (target_of(given),), limits.max_source_length, limits.max_target_length,
         disabled_passes=DISABLED.get(system, ()),
-        engines=EngineOptions(profiles=profiles, cache=None),
+        engines=EngineOptions(
+            profiles=profiles, cache=None,
+            compute_capabilities=(CURRENT,) if given.package == CUDA else (),
+        ),
     )  # fmt: skip
     compile_bundle(open_checkpoint(checkpoint), bundle, options)
     return bundle
@@ -397,7 +400,8 @@ def complete(given: Namespace) -> Namespace:
 
 @benchmark(
     "gpu",
-    option("--package", default="tensorrt_rtx", choices=("tensorrt", "tensorrt_rtx", TORCH)),
+    option("--package", default="tensorrt_rtx",
+           choices=("tensorrt", "tensorrt_rtx", TORCH, CUDA)),
     option("--precision", default="fp16", choices=("fp32", "fp16", "bf16")),
     option("--device", default="cuda", choices=("cuda", "cpu"), help="cpu: to try --package torch"),
     option("--preset", default="base"),

@@ -91,6 +91,10 @@ prepare() {
     done
     trt export "$out/run" --output "$out/onnx" --force --target onnx-fp16
     export_bundles torch fp16 fp32 bf16
+    if [ "$device" != cpu ]; then # compiles kernels for all GPUs, which takes minutes
+        python3 -c 'import triton' 2>/dev/null || python3 -m pip install --quiet triton
+        trt export "$out/run" --output "$out/cuda" --force --target cuda-fp16 --profiles 1x64,8x64,64x64,16x256
+    fi
     # Training is measured at the lengths of WMT14: two lines are one.
     for part in train valid test; do
         for language in en de; do
@@ -190,6 +194,7 @@ begin() { # title, seconds in all
     check versions 20 "" versions || true
     no_torch=$(python3 -c "import torch; torch.zeros(1, device='$device')" >/dev/null 2>&1 ||
         echo "PyTorch for $device")
+    no_cuda=$([[ $device == cuda* && $gpu != *CPU* && -d $out/cuda ]] || echo "an NVIDIA GPU and $out/cuda")
 }
 
 summary() {
@@ -259,6 +264,10 @@ check_all() {
     local line package precisions missing=
     begin check 420
     check_package torch "$no_torch" fp16 fp32 bf16
+    check "cuda-fp16: the same as onnx-fp32" 60 "$no_cuda" same cuda cuda-fp16 plain || true
+    check "cuda-fp16: 3 workers, small batches" 60 "$no_cuda" \
+        same cuda cuda-fp16 plain --workers 3 --batch-tokens 512 || true
+    check "cuda-fp16: short translations" 60 "$no_cuda" same cuda cuda-fp16 short || true
     check "torch-fp16 without kernels: the same as onnx-fp32" 60 "$no_torch" \
         without_kernels same torch torch-fp16 plain || true
     # On a GPU, the tests of kernels run what they run in Triton's interpreter elsewhere.
@@ -309,6 +318,8 @@ speed_all() {
         --systems graphs --batches "$few" --seconds 35 --out "$results/torch-without.json" || true
     check "torch: kernels of these steps" 35 "$no_torch" measure torch "${steps[@]}" \
         --batches "$batches" --case "$large graphs" --profile --out "$results/kernels.json" || true
+    check "cuda: steps of base with $few sentences" 80 "$no_cuda$no_torch" measure cuda "${steps[@]}" \
+        --systems engines --batches "$few" --seconds 70 --out "$results/cuda.json" || true
     check "training base: tokens per second" 65 "$no_torch" train_speed "${preset[@]}" \
         --out "$results/training.json" || true
     check "training base without padding" 65 "$no_torch" train_speed "${preset[@]}" \

@@ -37,6 +37,7 @@ case "$call" in
     *"${HANGING:-nothing}"*) exec sleep 60 ;;
     *generate_corpus.py*) mkdir -p "$3"; yes "the cat runs" | head -n 4 | tee "$3"/{train,valid,test}.{en,de} >/dev/null ;;
     *"data prepare"*) mkdir -p "$out/prepared" ;;
+    *"target cuda-fp16 --profiles"*) mkdir -p "$out/cuda" ;;
 esac
 """  # noqa: E501
 
@@ -127,7 +128,7 @@ def test_every_check_is_a_row_of_the_table(pretending: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     checks = rows(done)
     assert set(checks.values()) == {"passed"}
-    for target in ("torch-fp16", "torch-bf16", "tensorrt-rtx-fp32", "tensorrt-fp16"):
+    for target in ("torch-fp16", "torch-bf16", "cuda-fp16", "tensorrt-rtx-fp32", "tensorrt-fp16"):
         assert f"{target}: the same as onnx-fp32" in checks
     fast = pretend("speed", pretending)
     assert fast.returncode == 0, fast.stdout + fast.stderr
@@ -137,6 +138,7 @@ def test_every_check_is_a_row_of_the_table(pretending: Path) -> None:
     for said in (
         "--strip-weights", "--target onnx-fp16 --scores", "topk_ties.py --package tensorrt_rtx",
         "benchmarks/gpu.py --package tensorrt ", "benchmarks/gpu.py --package torch ",
+        "benchmarks/gpu.py --package cuda ",
         "benchmarks/training.py", "cuda check", "service ",
     ):  # fmt: skip
         assert said in calls, said
@@ -180,7 +182,7 @@ def test_command_lines_of_exports_and_translations(
     tokenizer_model: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Run all of them on the CPU; torch targets stand for engines, which are made alike."""
+    """Run all of them on the CPU; torch targets stand for engines and plans, made alike."""
     assert pretend("check", pretending).returncode == 0
     length = preset("tiny").train.max_length
     save_model(checkpoint.load_model(), pretending / "out/run", tokenizer_model, length)
@@ -192,14 +194,15 @@ def test_command_lines_of_exports_and_translations(
             continue
         for package in ("tensorrt-rtx", "tensorrt"):
             call = [part.replace(package, "torch") for part in call if part != "--strip-weights"]
-        call = ["cpu" if part == "cuda" else part for part in call]
+        call = ["cpu" if part == "cuda" else part.replace("cuda-fp16", "torch-fp16")
+                for part in call]  # fmt: skip
         if call not in done:
             done.append(call)
             result = CliRunner().invoke(main, call)
             assert result.exit_code == 0, f"{module} {shlex.join(call)}\n{result.output}"
             if call[0] == "translate":
                 assert len(result.stdout.splitlines()) == 4
-    assert [call[0] for call in done].count("export") == 5
+    assert [call[0] for call in done].count("export") == 6
     assert any("--all-options" in call for call in done)
 
 
@@ -239,7 +242,7 @@ def test_a_rehearsal_of_all_commands(needs_libraries: None, tmp_path: Path) -> N
     (tmp_path / "out").rename(tmp_path / "copy")
     results = run("check", "copy") | run("speed", "copy")
     missing = {name for name, result in results.items() if result != "passed"}
-    assert missing <= {
+    assert {name for name in missing if not name.startswith("cuda")} <= {
         "engines", "kernels, against float64", "onnx-fp16 with --device cpu, the same as onnx-fp32"
     }  # fmt: skip
     assert (tmp_path / "copy/python/gpu_check_missing.py").exists()
