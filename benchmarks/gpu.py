@@ -400,8 +400,7 @@ def complete(given: Namespace) -> Namespace:
 
 @benchmark(
     "gpu",
-    option("--package", default="tensorrt_rtx",
-           choices=("tensorrt", "tensorrt_rtx", TORCH, CUDA)),
+    option("--package", default="tensorrt_rtx", choices=("tensorrt", "tensorrt_rtx", TORCH, CUDA)),
     option("--precision", default="fp16", choices=("fp32", "fp16", "bf16")),
     option("--device", default="cuda", choices=("cuda", "cpu"), help="cpu: to try --package torch"),
     option("--preset", default="base"),

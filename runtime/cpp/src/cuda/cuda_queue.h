@@ -6,8 +6,8 @@
 #include <memory>
 #include <vector>
 
-#include "cuda/copy_kernel.h"
 #include "backends/cuda_context.h"
+#include "cuda/copy_kernel.h"
 
 namespace translate_trt::runtime {
 
