@@ -318,7 +318,7 @@ speed_all() {
         --systems graphs --batches "$few" --seconds 35 --out "$results/torch-without.json" || true
     check "torch: kernels of these steps" 35 "$no_torch" measure torch "${steps[@]}" \
         --batches "$batches" --case "$large graphs" --profile --out "$results/kernels.json" || true
-    check "cuda: steps of base with $few sentences" 80 "$no_cuda$no_torch" measure cuda "${steps[@]}" \
+    check "cuda: steps of base with $few sentences" 80 "${no_cuda:-$no_torch}" measure cuda "${steps[@]}" \
         --systems engines --batches "$few" --seconds 70 --out "$results/cuda.json" || true
     check "training base: tokens per second" 65 "$no_torch" train_speed "${preset[@]}" \
         --out "$results/training.json" || true

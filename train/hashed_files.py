@@ -1,4 +1,4 @@
-"""JSON and safetensors files that are read with recorded SHA-256 hashes."""
+"""JSON and safetensors files, checked against recorded SHA-256 hashes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _USE_ANOTHER = "Use another checkpoint of the run."
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Write contiguous tensors, which all may read who may read other new files."""
+    """Write contiguous tensors to a file with the permissions of any new file."""
     path.touch()
     mode = path.stat().st_mode  # safetensors' own is for the owner alone
     save_file(dict(tensors), path)

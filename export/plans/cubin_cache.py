@@ -36,11 +36,13 @@ def load_or_compile(
     """
     cubins: dict[tuple[Specialization, int], Cubin] = {}
     missing = []
+    made_by = _made_by()
     for kernel in kernels:
         loaded = {
             number: cubin
             for number in architectures
-            if directory is not None and (cubin := _load(directory / _name(kernel, number)))
+            if directory is not None
+            and (cubin := _load(directory / _name(kernel, number, made_by)))
         }
         if len(loaded) < len(architectures):
             missing.append(kernel)
@@ -52,20 +54,24 @@ def load_or_compile(
         compiled = compile_kernels(missing, architectures, min(available_cores(), count))
         for (kernel, number), cubin in compiled.items():
             if directory is not None:
-                _store(directory / _name(kernel, number), cubin)
+                _store(directory / _name(kernel, number, made_by), cubin)
         cubins |= compiled
     return cubins
 
 
-def _name(kernel: Specialization, architecture: int) -> str:
+def _made_by() -> list[str | int]:
+    """Versions of entries, of Triton, and of all kernels, which call functions of each other."""
+    sources = hashlib.sha256()
+    for source in sorted(Path(gpu.__path__[0]).glob("*.py")):
+        sources.update(source.read_bytes())
+    return [_FORMAT, importlib.metadata.version("triton"), sources.hexdigest()]
+
+
+def _name(kernel: Specialization, architecture: int, made_by: Sequence[str | int]) -> str:
     """File name of an entry: a hash of all that decides what the compiler makes of a kernel."""
     description = asdict(kernel) | {"aligned": sorted(kernel.aligned)}
-    made_by = [_FORMAT, importlib.metadata.version("triton")]
-    digest = hashlib.sha256(json.dumps([*made_by, architecture, description]).encode())
-    # A kernel calls functions of other modules, so every module counts.
-    for source in sorted(Path(gpu.__path__[0]).glob("*.py")):
-        digest.update(source.read_bytes())
-    return f"{digest.hexdigest()}.cubin"
+    key = json.dumps([*made_by, architecture, description])
+    return f"{hashlib.sha256(key.encode()).hexdigest()}.cubin"
 
 
 def _load(path: Path) -> Cubin | None:

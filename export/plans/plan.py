@@ -1,6 +1,21 @@
 """Plan of a graph: its launches at the sizes of each profile, as JSON.
 
-Docs of the format: docs/gpu.md. C++ knows no operator but matmul, copy and fill.
+    {"format": 1,
+     "kernels": [{"entry": NAME, "parameters": ["*fp16", "i32", ...], "threads": 128,
+                  "cubins": {"90": {"tensor": NAME, "shared": BYTES}, ...}}, ...],
+     "profiles": [{"sizes": {"N": 64, "S": 256, "P": 128}, "arena": BYTES, "launches": [...]}, ...]}
+
+The last two parameters of a kernel are Triton's scratch memory, which is null. A launch is
+
+    {"kernel": INDEX, "grid": [X, Y, Z], "arguments": [NUMBER or ADDRESS, ...]}
+    {"matmul": {"rows", "columns", "inner", "batch", "type", "out_type", "bias", "relu",
+                "a", "a_stride", "a_step", "a_transposed", and so on for "b" and "out"}}
+    {"copy": {"target": ADDRESS, "source": ADDRESS, "bytes": BYTES}}
+    {"fill": {"target": ADDRESS, "value": BYTE, "bytes": BYTES}}
+
+A stride is the number of elements between rows, a step that between the matrices of a batch. An
+address is ["tensor", NAME, BYTES], ["weight", NAME, BYTES] or ["arena", BYTES]. The C++ side is
+runtime/cpp/src/cuda/plan.h.
 """
 
 from __future__ import annotations
@@ -26,7 +41,7 @@ from translate_trt.runtime.errors import BackendError
 from translate_trt.runtime.gpu.cubins import Specialization, specialize
 from translate_trt.runtime.gpu.launch import Launch
 
-#: Address in a plan: ["tensor", name, offset], ["weight", name, offset] or ["arena", offset].
+#: Address in a plan.
 Address: TypeAlias = list[str | int]
 
 _TYPES = {torch.float16: "fp16", torch.bfloat16: "bf16", torch.float32: "fp32"}
@@ -68,14 +83,14 @@ def plan_graph(
         if profile.slots is not None:
             sizes["P"] = profile.slots
         recording = record_launches(program, sizes)
-        encoder = _Encoder(program, recording, weight_names, kernels)
-        launches = [encoder.launch(one) for one in recording.launches]
-        plans.append({"sizes": sizes, "arena": encoder.arena, "launches": launches})
-        weights |= encoder.weights
+        writer = _Writer(program, recording, weight_names, kernels)
+        launches = [writer.launch(one) for one in recording.launches]
+        plans.append({"sizes": sizes, "arena": writer.arena, "launches": launches})
+        weights |= writer.weights
     return GraphPlan(tuple(kernels), plans, frozenset(weights))
 
 
-class _Encoder:
+class _Writer:
     """Converts the launches of one recording to JSON.
 
     Attributes:

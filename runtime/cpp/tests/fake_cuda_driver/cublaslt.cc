@@ -196,7 +196,7 @@ struct Call {
   }
 };
 
-// The algorithm of a matmul, by which its call is recognized.
+// Content of an algorithm: the matmul that it was chosen for, to compare with that of the call.
 lt::Algorithm algorithm_of(const lt::OperationTag& operation, const lt::LayoutTag& a,
                            const lt::LayoutTag& b, const lt::LayoutTag& out) {
   return {{a.rows, a.columns, b.rows, b.columns, out.rows, out.columns,
