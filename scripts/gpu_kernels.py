@@ -32,6 +32,7 @@ from translate_trt.runtime.backends.pytorch.step_launches import (
 from translate_trt.runtime.bundle.manifest import read_manifest
 from translate_trt.runtime.gpu.costs import GPUS, Gpu, Progress, bytes_of, seconds
 from translate_trt.runtime.gpu.cubins import (
+    DEPENDENT_LAUNCHES,
     MULTIPROCESSORS,
     Cubin,
     Specialization,
@@ -48,8 +49,8 @@ from models import random_checkpoint  # noqa: E402
 PAGE = ROOT / "docs/gpu.md"
 VOCABULARY = 37_000
 BATCHES = (1, 64)
-#: Seconds of an empty launch: in a CUDA graph, and if it starts while its predecessor ends.
-FLOORS = (2.5e-6, 1e-6)
+#: Seconds of an empty launch in a CUDA graph, and of a kernel that begins while another ends.
+FLOOR, DEPENDENT_FLOOR = 2.5e-6, 1e-6
 PROGRESS = Progress(position=32, live_slots=1.5, source_tokens=30)
 _SIZES = {"S": 64, "P": 256}
 
@@ -76,9 +77,12 @@ def cost(launch: AnyLaunch) -> tuple[float, float]:
     return size, launch.operations if isinstance(launch, Matmul) else 0
 
 
-def total(launches: Iterable[AnyLaunch], gpu: Gpu, floor: float = 0) -> float:
-    """Computed microseconds."""
-    return 1e6 * sum(seconds(gpu, *cost(launch), floor) for launch in launches)
+def total(launches: Iterable[AnyLaunch], gpu: Gpu, floor: float = 0, own_floor: float = 0) -> float:
+    """Computed microseconds; own_floor: the floor of own kernels."""
+    return 1e6 * sum(
+        seconds(gpu, *cost(launch), own_floor if isinstance(launch, Launch) else floor)
+        for launch in launches
+    )
 
 
 @dataclass
@@ -136,9 +140,9 @@ def table() -> Iterable[str]:
     for preset, step in steps.items():
         for size, launches in step.items():
             times = [
-                f"{slow:.0f} ({fast:.0f})"
+                f"{total(launches, gpu, FLOOR, FLOOR):.0f} ({total(launches, gpu, FLOOR, own):.0f})"
                 for gpu in GPUS
-                for slow, fast in [[total(launches, gpu, floor) for floor in FLOORS]]
+                for own in [DEPENDENT_FLOOR if gpu.architecture >= DEPENDENT_LAUNCHES else FLOOR]
             ]
             yield _line([f"step of `{preset}` at {size}", str(len(launches)), *[""] * 5, *times])
 

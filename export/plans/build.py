@@ -223,6 +223,7 @@ def _kernel(index: int, cubins: Sequence[Cubin]) -> dict[str, Any]:
         "entry": first.entry,
         "parameters": [kind for _, kind in first.parameters],
         "threads": first.threads,
+        "dependent": True,
         "cubins": {
             str(one.architecture): {
                 "tensor": _tensor(index, one.architecture),

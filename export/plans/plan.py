@@ -2,10 +2,12 @@
 
     {"format": 1,
      "kernels": [{"entry": NAME, "parameters": ["*fp16", "i32", ...], "threads": 128,
+                  "dependent": true,
                   "cubins": {"90": {"tensor": NAME, "shared": BYTES}, ...}}, ...],
      "profiles": [{"sizes": {"N": 64, "S": 256, "P": 128}, "arena": BYTES, "launches": [...]}, ...]}
 
-The last two parameters of a kernel are Triton's scratch memory, which is null. A launch is
+The last two parameters of a kernel are Triton's scratch memory, which is null. Cubins of a
+dependent kernel for compute capability 9.0 and later wait for their predecessor. A launch is
 
     {"kernel": INDEX, "grid": [X, Y, Z], "arguments": [NUMBER or ADDRESS, ...]}
     {"matmul": {"rows", "columns", "inner", "batch", "type", "out_type", "bias", "relu",

@@ -9,6 +9,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from translate_trt.runtime.gpu.dependence import wait_for_predecessor
 from translate_trt.runtime.gpu.launch import Launch
 
 _BLOCK = 1024
@@ -17,9 +18,17 @@ _HALF_ROOT = tl.constexpr(0.7071067811865476)  # 1 / sqrt(2)
 
 @triton.jit(do_not_specialize=["size"])
 def bias_activation_kernel(
-    x, bias, y, size, WIDTH: tl.constexpr, BLOCK: tl.constexpr, GELU: tl.constexpr
+    x,
+    bias,
+    y,
+    size,
+    WIDTH: tl.constexpr,
+    BLOCK: tl.constexpr,
+    GELU: tl.constexpr,
+    DEPENDENT: tl.constexpr,
 ):
     """Compute BLOCK elements of rows of WIDTH columns, `size` in all."""
+    wait_for_predecessor(DEPENDENT)
     index = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = index < size
     value = tl.load(x + index, mask=inside, other=0.0).to(tl.float32)

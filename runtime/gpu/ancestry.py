@@ -6,6 +6,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from translate_trt.runtime.gpu.dependence import wait_for_predecessor
 from translate_trt.runtime.gpu.launch import Launch, power_of_two
 
 # Elements of a program: a block of slots or columns, of all beams. The block does not depend on P,
@@ -16,9 +17,10 @@ _TILE = 1024
 @triton.jit(do_not_specialize=["P"])
 def follow_ancestry_kernel(
     ancestry, positions, parents, next_ancestry, P,
-    K: tl.constexpr, BEAM_SLOTS: tl.constexpr, BLOCK: tl.constexpr,
+    K: tl.constexpr, BEAM_SLOTS: tl.constexpr, BLOCK: tl.constexpr, DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     """Write a block of slots of one sentence. Grid: [N, blocks of P]."""
+    wait_for_predecessor(DEPENDENT)
     n = tl.program_id(0).to(tl.int64)
     beams = tl.arange(0, BEAM_SLOTS)[:, None]
     slots = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -34,8 +36,10 @@ def follow_ancestry_kernel(
 def follow_parents_kernel(
     state, parents, next_state,
     K: tl.constexpr, D: tl.constexpr, BEAM_SLOTS: tl.constexpr, BLOCK: tl.constexpr,
+    DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     """Write a block of columns of one sentence. Grid: [N, blocks of D]."""
+    wait_for_predecessor(DEPENDENT)
     n = tl.program_id(0).to(tl.int64)
     beams = tl.arange(0, BEAM_SLOTS)[:, None]
     columns = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)[None, :]

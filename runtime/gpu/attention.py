@@ -19,6 +19,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from translate_trt.runtime.gpu.dependence import wait_for_predecessor
 from translate_trt.runtime.gpu.launch import Launch, power_of_two
 
 #: Factor of scores: GPUs have an instruction for powers of two, not of e.
@@ -68,12 +69,13 @@ def cached_attention_kernel(
     qkv, past_key, past_value, ancestry, positions, done, context,
     C, P,
     H: tl.constexpr, K: tl.constexpr, D: tl.constexpr,
-    ROWS: tl.constexpr, COLUMNS: tl.constexpr, BLOCK: tl.constexpr,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, BLOCK: tl.constexpr, DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     """Compute `cached_attention`; grid (N * H).
 
     ROWS and COLUMNS are K and D, rounded up; BLOCK is the number of slots of a block.
     """
+    wait_for_predecessor(DEPENDENT)
     n = (tl.program_id(0) // H).to(tl.int64)
     h = tl.program_id(0) % H
     row = tl.arange(0, ROWS)
@@ -124,12 +126,14 @@ def beam_attention_kernel(
     S,
     H: tl.constexpr, K: tl.constexpr, D: tl.constexpr,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, BLOCK: tl.constexpr, KEEP_SCORES: tl.constexpr,
+    DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     """Compute `beam_attention`; grid (N * H). ROWS, COLUMNS, BLOCK: see `cached_attention_kernel`.
 
     With KEEP_SCORES, also store `scores` [N, H, K, S] and the logarithms of their softmax
     denominators, `log_totals` [N, H, K], both to base 2; none of rows that are done.
     """
+    wait_for_predecessor(DEPENDENT)
     n = (tl.program_id(0) // H).to(tl.int64)
     h = tl.program_id(0) % H
     row = tl.arange(0, ROWS)
@@ -175,13 +179,14 @@ def attention_mean_kernel(
     scores, log_totals, done, attention,
     S,
     H: tl.constexpr, K: tl.constexpr, AVERAGED: tl.constexpr, COUNT: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr, DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     """Average softmax weights over heads; grid (N, ceil(S / BLOCK)).
 
     Bit h of AVERAGED chooses head h, and COUNT is the number of these bits. The arguments are
     those of `beam_attention_kernel` and `beam_attention_mean`.
     """
+    wait_for_predecessor(DEPENDENT)
     n = tl.program_id(0).to(tl.int64)
     row = tl.arange(0, ROWS)
     token = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)

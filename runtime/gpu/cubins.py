@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from translate_trt.runtime.errors import BackendError
-from translate_trt.runtime.gpu.launch import Launch
+from translate_trt.runtime.gpu.launch import DEPENDENT, Launch
 
 #: Types of kernels' parameters; a type of a pointer begins with an asterisk.
 _TYPES = {
@@ -29,6 +29,13 @@ _TYPES = {
 
 #: Parameters that Triton appends to a kernel's own: scratch memory, which no kernel here needs.
 _SCRATCH = (("global_scratch", "*i8"), ("profile_scratch", "*i8"))
+
+#: Compute capability, times ten, since which a kernel can wait for its predecessor.
+DEPENDENT_LAUNCHES = 90
+
+# What a kernel does first, in PTX: wait for its predecessor, or access the GPU's memory.
+_WAIT = "griddepcontrol.wait"
+_FIRST = re.compile(rf"{re.escape(_WAIT)}|\b(?:ld|st|atom|red)\.[\w.:]*\bglobal\b|\bcp\.")
 
 #: Alignment of tensors that Triton's kernels make use of, in bytes.
 _ALIGNMENT = 16
@@ -44,7 +51,7 @@ class Specialization:
         types: Parameters in order with their types, without constants; those of a tuple are
             `name.0`, `name.1` and so on.
         aligned: Pointers that are multiples of 16.
-        constants: Constants by parameter.
+        constants: Constants by parameter, without `DEPENDENT`.
         options: Options of Triton's compiler.
     """
 
@@ -150,7 +157,7 @@ def specialize(launch: Launch) -> Specialization:
     function, tensors = launch.kernel.fn, launch.tensors
     types: list[tuple[str, str]] = []
     for name in launch.kernel.arg_names:
-        if name in launch.constants:
+        if name in launch.constants or name == DEPENDENT:
             continue
         value = launch.arguments[name]
         if not isinstance(value, int):
@@ -195,7 +202,8 @@ def compile_kernels(
         Cubins by kernel and architecture.
 
     Raises:
-        BackendError: A kernel needs scratch memory, or has other parameters than expected.
+        BackendError: A kernel needs scratch memory, has other parameters than expected, or does not
+            wait for its predecessor.
     """
     wanted = [(kernel, number) for kernel in dict.fromkeys(kernels) for number in architectures]
     spawn = multiprocessing.get_context("spawn")
@@ -227,10 +235,11 @@ def compile_kernel(kernel: Specialization, architecture: int) -> Cubin:
         paths[name] = path
         earlier = () if part in ("", "0") else signature[parameter]
         signature[parameter] = (*earlier, kind) if part else kind
+    constants = {**dict(kernel.constants), DEPENDENT: architecture >= DEPENDENT_LAUNCHES}
     source = ASTSource(
         function,
         signature,
-        constexprs={(function.arg_names.index(name),): value for name, value in kernel.constants},
+        constexprs={(function.arg_names.index(name),): value for name, value in constants.items()},
         attrs={paths[name]: [["tt.divisibility", _ALIGNMENT]] for name in kernel.aligned},
     )
     compiled = compile_source(source, GPUTarget("cuda", architecture, 32), dict(kernel.options))
@@ -238,12 +247,16 @@ def compile_kernel(kernel: Specialization, architecture: int) -> Cubin:
     if metadata.global_scratch_size or metadata.profile_scratch_size:
         raise BackendError(f"{kernel.name} needs scratch memory, which a cubin's loader has not.")
     parameters = (*kernel.types, *_SCRATCH)
-    (declared,) = re.findall(r"\.entry \w+\((.*?)\)\s", compiled.asm["ptx"], re.DOTALL)
+    text = compiled.asm["ptx"]
+    (declared,) = re.findall(r"\.entry \w+\((.*?)\)\s", text, re.DOTALL)
     if declared.count(".param") != len(parameters):
         raise BackendError(
             f"Triton {metadata.triton_version} gives {kernel.name} other parameters than "
             f"{', '.join(name for name, _ in parameters)}: {declared}"
         )
+    first = _FIRST.search(text)
+    if constants[DEPENDENT] and (first is None or first[0] != _WAIT):
+        raise BackendError(f"{kernel.name} does not call wait_for_predecessor first.")
     binary = compiled.asm["cubin"]
     return Cubin(
         architecture=architecture,

@@ -6,6 +6,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from translate_trt.runtime.gpu.dependence import wait_for_predecessor
 from translate_trt.runtime.gpu.launch import Launch, power_of_two, warps_of_row
 
 
@@ -14,9 +15,10 @@ def embed_kernel(
     table, position_table, tokens, positions, y, cast,
     K,
     OF_SOURCE: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
-    WRITES_Y: tl.constexpr, WRITES_CAST: tl.constexpr,
+    WRITES_Y: tl.constexpr, WRITES_CAST: tl.constexpr, DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     """Embed one of K tokens of a sentence: a row of WIDTH columns."""
+    wait_for_predecessor(DEPENDENT)
     row = tl.program_id(0).to(tl.int64)
     columns = tl.arange(0, BLOCK)
     inside = columns < WIDTH

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from translate_trt.runtime.bundle import contract
 from translate_trt.runtime.gpu.attention import MASKED, attend_block, block_of_keys
+from translate_trt.runtime.gpu.dependence import wait_for_predecessor
 from translate_trt.runtime.gpu.launch import Launch, power_of_two
 
 #: Bytes of the rows of one head that a program copies.
@@ -31,11 +32,13 @@ def self_attention_kernel(
     S,
     H: tl.constexpr, D: tl.constexpr,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, BLOCK: tl.constexpr, SCANNED: tl.constexpr,
+    DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     """Compute `self_attention` for ROWS queries of one head; grid (ceil(S / ROWS), H, N).
 
     COLUMNS is D, rounded up; BLOCK is the number of keys of a block.
     """
+    wait_for_predecessor(DEPENDENT)
     n = tl.program_id(2).to(tl.int64)
     h = tl.program_id(1)
     first = tl.program_id(0) * ROWS
@@ -77,8 +80,10 @@ def split_heads_kernel(
     x, parts,
     S,
     H: tl.constexpr, D: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+    DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     """Copy ROWS tokens of one head of a part; grid (ceil(S / ROWS), parts * H, N)."""
+    wait_for_predecessor(DEPENDENT)
     n = tl.program_id(2).to(tl.int64)
     part = tl.program_id(1) // H
     h = tl.program_id(1) % H
@@ -98,9 +103,16 @@ def split_heads_kernel(
 
 @triton.jit(do_not_specialize=["S"])
 def source_bias_kernel(
-    source_lengths, bias, S, HIDDEN: tl.constexpr, PADDING: tl.constexpr, BLOCK: tl.constexpr
+    source_lengths,
+    bias,
+    S,
+    HIDDEN: tl.constexpr,
+    PADDING: tl.constexpr,
+    BLOCK: tl.constexpr,
+    DEPENDENT: tl.constexpr,
 ):
     """Write BLOCK biases of a sentence; grid (N, ceil(S / BLOCK))."""
+    wait_for_predecessor(DEPENDENT)
     n = tl.program_id(0).to(tl.int64)
     s = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     end = tl.load(source_lengths + n) - HIDDEN

@@ -14,6 +14,9 @@ from typing import Any, TypeAlias
 
 from torch import Tensor
 
+#: Constant of every kernel: whether it begins while its predecessor ends (`wait_for_predecessor`).
+DEPENDENT = "DEPENDENT"
+
 #: A value of a kernel's parameter.
 Argument: TypeAlias = Tensor | int | tuple[Tensor, ...]
 
@@ -33,7 +36,7 @@ class Launch:
         grid: Number of programs along each axis, at most three.
         arguments: Tensors, whose addresses the kernel takes, and integers, by parameter. A tuple
             is as many parameters of a cubin as it has tensors.
-        constants: Values of the parameters that are compile-time constants.
+        constants: Values of the parameters that are compile-time constants, without `DEPENDENT`.
         warps: Warps of a program.
         stages: Stages of software pipelining.
     """
@@ -65,7 +68,8 @@ class Launch:
         """Enqueue the launch on PyTorch's current stream, or add it to the record."""
         record = _recorded.get()
         if record is None:
-            self.kernel[self.grid](**self.arguments, **self.constants, **self.options)
+            values = {**self.arguments, **self.constants, DEPENDENT: False}
+            self.kernel[self.grid](**values, **self.options)
         else:
             record.append(self)
 

@@ -9,6 +9,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from translate_trt.runtime.gpu.dependence import wait_for_predecessor
 from translate_trt.runtime.gpu.launch import Launch, power_of_two, warps_of_row
 
 
@@ -43,8 +44,10 @@ def norm_kernel(
     WIDTH: tl.constexpr, BLOCK: tl.constexpr, EPSILON: tl.constexpr,
     HAS_BIAS: tl.constexpr, HAS_RESIDUAL: tl.constexpr,
     WRITES_TOTAL: tl.constexpr, WRITES_Y: tl.constexpr, WRITES_CAST: tl.constexpr,
+    DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     """Add and normalize one row of WIDTH columns, in float32."""
+    wait_for_predecessor(DEPENDENT)
     row = tl.program_id(0).to(tl.int64) * WIDTH
     columns = tl.arange(0, BLOCK)
     inside = columns < WIDTH

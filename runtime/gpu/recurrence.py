@@ -6,6 +6,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from translate_trt.runtime.gpu.dependence import wait_for_predecessor
 from translate_trt.runtime.gpu.launch import Launch
 from translate_trt.runtime.gpu.norm import normalize_row, row_launch
 
@@ -28,9 +29,11 @@ def _relu(x):
 
 @triton.jit(do_not_specialize=["size"])
 def recurrent_unit_kernel(
-    gates, state, next_state, y, size, WIDTH: tl.constexpr, BLOCK: tl.constexpr
+    gates, state, next_state, y, size, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
+    DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     """Compute BLOCK elements of the states of all beams, `size` in all."""
+    wait_for_predecessor(DEPENDENT)
     index = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = index < size
     row, column = index // WIDTH, index % WIDTH
@@ -44,8 +47,10 @@ def recurrent_norm_kernel(
     gates, state, residual, gamma, beta, next_state, total, y, cast,
     WIDTH: tl.constexpr, BLOCK: tl.constexpr, EPSILON: tl.constexpr,
     WRITES_TOTAL: tl.constexpr, WRITES_Y: tl.constexpr, WRITES_CAST: tl.constexpr,
+    DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     """Compute the state of one beam, and normalize its row of WIDTH columns."""
+    wait_for_predecessor(DEPENDENT)
     row = tl.program_id(0).to(tl.int64) * WIDTH
     columns = tl.arange(0, BLOCK)
     inside = columns < WIDTH

@@ -13,6 +13,7 @@ import triton.language as tl
 from torch import Tensor
 
 from translate_trt.runtime.bundle.contract import FREE, NEXT
+from translate_trt.runtime.gpu.dependence import wait_for_predecessor
 from translate_trt.runtime.gpu.launch import Launch, power_of_two
 from translate_trt.runtime.gpu.total_order import (
     EMPTY,
@@ -60,8 +61,10 @@ def select_beams_kernel(
     next_finished_scores, next_finished_lengths, next_finished_parents, next_finished_truncated,
     K: tl.constexpr, C: tl.constexpr, END_TOKEN: tl.constexpr,
     BEAM_SLOTS: tl.constexpr, COLUMN_SLOTS: tl.constexpr, ENTRY_SLOTS: tl.constexpr,
+    DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     """Run a step of one sentence. Grid: [N]. Slots are powers of two, at least K, C + 1, and 3K."""
+    wait_for_predecessor(DEPENDENT)
     n = tl.program_id(0).to(tl.int64)
     position = tl.load(positions + n)
     length = position + 1

@@ -14,6 +14,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from translate_trt.runtime.gpu.dependence import wait_for_predecessor
 from translate_trt.runtime.gpu.launch import Launch, power_of_two
 from translate_trt.runtime.gpu.total_order import (
     EMPTY,
@@ -38,8 +39,10 @@ _LEAST_BLOCKS = 64
 def reduce_logits(
     logits, bias, group_maxima, block_maxima, block_sums,
     HAS_BIAS: tl.constexpr, V: tl.constexpr, BLOCK: tl.constexpr, GROUP: tl.constexpr,
+    DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     """Reduce a block of one row. Grid: [N * K * blocks of a row]."""
+    wait_for_predecessor(DEPENDENT)
     BLOCKS: tl.constexpr = (V + BLOCK - 1) // BLOCK
     GROUPS: tl.constexpr = (V + GROUP - 1) // GROUP
     program = tl.program_id(0).to(tl.int64)
@@ -66,8 +69,10 @@ def select_logits(
     HAS_BIAS: tl.constexpr, K: tl.constexpr, V: tl.constexpr, C: tl.constexpr,
     BLOCK: tl.constexpr, GROUP: tl.constexpr,
     BLOCK_SLOTS: tl.constexpr, GROUP_SLOTS: tl.constexpr, BEST_SLOTS: tl.constexpr,
+    DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     """Select the best C of one row. Grid: [N * K]. Slots are counts, rounded to powers of two."""
+    wait_for_predecessor(DEPENDENT)
     BLOCKS: tl.constexpr = (V + BLOCK - 1) // BLOCK
     GROUPS: tl.constexpr = (V + GROUP - 1) // GROUP
     row = tl.program_id(0).to(tl.int64)

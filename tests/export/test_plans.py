@@ -269,7 +269,7 @@ def test_without_a_gpu_none_is_current(monkeypatch: pytest.MonkeyPatch) -> None:
             r"GreaterOrEqual \w+ failed: ge of .* has no launch",
         ),
         # Keys and values of different sizes.
-        pytest.param({"d_k": 4}, {}, "has no launch", marks=pytest.mark.nightly),
+        pytest.param({"key_size": 4}, {}, "has no launch", marks=pytest.mark.nightly),
         pytest.param({}, {"beam_size": 17}, "has no launch", marks=pytest.mark.nightly),
     ],
     ids=str,

@@ -31,6 +31,7 @@ from translate_trt.export.plans import build
 from translate_trt.runtime.backends.engines import Profile
 from translate_trt.runtime.bundle.contract import TensorSpec
 from translate_trt.runtime.gpu.cubins import Cubin, Specialization
+from translate_trt.runtime.gpu.launch import DEPENDENT
 from translate_trt.runtime.text.tokenizer import Tokenizer
 from translate_trt.train.checkpoint import open_checkpoint
 
@@ -128,7 +129,8 @@ def run_kernel(cubin: bytes, grid: Sequence[int], parameters: bytes | Sequence[i
         parameter, _, part = name.partition(".")
         values[parameter] = (*values.get(parameter, ()), value) if part else value
     function = getattr(importlib.import_module(kernel["module"]), kernel["name"])
-    function[tuple(grid)](**values, **dict(kernel["constants"]), **dict(kernel["options"]))
+    values |= {**dict(kernel["constants"]), DEPENDENT: False}
+    function[tuple(grid)](**values, **dict(kernel["options"]))
 
 
 def tensor_at(

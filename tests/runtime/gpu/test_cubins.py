@@ -174,6 +174,7 @@ import torch, triton
 from triton.backends.compiler import GPUTarget
 from translate_trt.runtime.gpu.cubins import compile_kernel, specialize
 from translate_trt.runtime.gpu.encoder import split_heads
+from translate_trt.runtime.gpu.launch import DEPENDENT
 from translate_trt.runtime.gpu.recurrence import recurrent_unit
 
 class Driver:
@@ -186,7 +187,7 @@ gates, *states = (torch.empty(2, 4, size, device="meta") for size in (128, 64, 6
 parts = [torch.empty(2, 4, 3, 16, device="meta") for _ in range(2)]
 heads = split_heads(torch.empty(2, 3, 128, device="meta"), parts)
 for launch in (*recurrent_unit(gates.half(), *states), *heads):
-    arguments = {**launch.arguments, **launch.constants, **launch.options}
+    arguments = {**launch.arguments, **launch.constants, DEPENDENT: False, **launch.options}
     at_run_time = launch.kernel.warmup(grid=launch.grid, **arguments)
     cubin = compile_kernel(specialize(launch), 80)
     assert at_run_time.metadata.enable_fp_fusion is False

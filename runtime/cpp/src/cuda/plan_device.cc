@@ -151,8 +151,11 @@ PlanDevice::~PlanDevice() { queue().finish(); }
 void PlanDevice::launch(const tt_launch& work) {
   const LoadedPlan& loaded = plans_->plan(work.engine);
   bind(loaded, work);
+  follows_kernel_ = false;
   for (const PlanLaunch& launch : loaded.plan.profiles.at(static_cast<std::size_t>(work.profile))) {
     std::visit([&](const auto& one) { run(loaded, one); }, launch);
+    follows_kernel_ = std::holds_alternative<KernelLaunch>(launch) ||
+                      std::holds_alternative<MatmulLaunch>(launch);
   }
 }
 
@@ -192,7 +195,7 @@ void PlanDevice::run(const LoadedPlan& loaded, const KernelLaunch& launch) {
                    cuda::kParameterEnd};
   const CudaDriver& driver = queue().context()->driver();
   const auto [x, y, z] = launch.grid;
-  if (!runs.is_dependent) {
+  if (!runs.is_dependent || !follows_kernel_) {
     driver.check(driver.launch(runs.function, x, y, z, kernel.threads, 1, 1, runs.shared,
                                queue().stream(), nullptr, extra),
                  "cuLaunchKernel");

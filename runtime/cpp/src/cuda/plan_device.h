@@ -19,7 +19,7 @@ struct LoadedPlan {
   struct Kernel {
     cuda::Function function;
     unsigned int shared;  // bytes of dynamic shared memory
-    bool is_dependent;    // launched before the previous kernel has ended
+    bool is_dependent;    // may begin before the previous kernel has ended
   };
 
   Plan plan;
@@ -80,6 +80,8 @@ class PlanDevice : public CudaDevice {
   std::uint64_t arena_, workspace_;
   std::vector<std::uint64_t> bases_;   // of the current launch
   std::vector<std::byte> parameters_;  // of the current kernel
+  // Whether the previous launch of the plan was a kernel: after copies, no launch is dependent.
+  bool follows_kernel_ = false;
 };
 
 }  // namespace translate_trt::runtime
