@@ -11,21 +11,20 @@ many of which are equal. The exit code is 1 if an index differs from that of a s
 from __future__ import annotations
 
 import argparse
-import ctypes
 import tempfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from onnx import TensorProto, helper
 
 from translate_trt.export.engines.builder import build_engine
 from translate_trt.export.engines.network import Graph, load_builder
 from translate_trt.export.engines.options import EngineOptions
-from translate_trt.runtime.backends.cuda import load_cuda
-from translate_trt.runtime.backends.device import Device, Launch
+from translate_trt.runtime.backends.device import Launch
 from translate_trt.runtime.backends.engines import Profile, load_engine
-from translate_trt.runtime.backends.tensorrt import Engine, TensorRTDevice
+from translate_trt.runtime.backends.tensorrt import Engine, EngineContexts
 from translate_trt.runtime.bundle.contract import TensorSpec
 
 #: Rows, columns and count of the TopK operators of base with beam 4: over the logits of one and of
@@ -82,27 +81,21 @@ def expected(name: str, found: np.ndarray) -> np.ndarray:
     return np.argsort(-found, axis=1, kind="stable")[:, : SHAPES[name][2]]
 
 
-def indices(device: Device, given: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Run the engine on a device and return the indices by name of the input."""
+def indices(engine: Engine, given: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Run the engine on the current GPU and return the indices by name of the input."""
+    tensors = {name: torch.from_numpy(array).cuda() for name, array in given.items()}
+    for name, (rows, _, count) in SHAPES.items():
+        tensors[f"values_{name}"] = torch.empty(rows, count, device="cuda")
+        tensors[f"indices_{name}"] = torch.empty(rows, count, dtype=torch.int64, device="cuda")
+    scratch = torch.empty(engine.scratch_bytes, dtype=torch.uint8, device="cuda")
+    torch.cuda.synchronize()
+    stream = torch.cuda.Stream()
+    contexts = EngineContexts({"step": engine}, stream.cuda_stream, scratch.data_ptr())
     shapes = {name: array.shape for name, array in given.items()}
-    addresses, pinned = {}, {}
-    for name, array in given.items():
-        addresses[name], source = device.allocate(array.nbytes), device.pin(array.nbytes)
-        ctypes.memmove(source, array.ctypes.data, array.nbytes)
-        device.copy_in(addresses[name], source, array.nbytes)
-        for kind, size in (("values", 4), ("indices", 8)):
-            addresses[f"{kind}_{name}"] = device.allocate(size * len(array) * SHAPES[name][2])
-    device.launch(Launch("step", 0, shapes, addresses))
-    found = {}
-    for name, array in given.items():
-        size = 8 * len(array) * SHAPES[name][2]
-        pinned[name] = device.pin(size)
-        device.copy_out(pinned[name], addresses[f"indices_{name}"], size)
-    device.record().wait()
-    for name, array in given.items():
-        buffer = (ctypes.c_int64 * (len(array) * SHAPES[name][2])).from_address(pinned[name])
-        found[name] = np.array(buffer).reshape(len(array), -1)
-    return found
+    addresses = {name: tensor.data_ptr() for name, tensor in tensors.items()}
+    contexts.launch(Launch("step", 0, shapes, addresses))
+    stream.synchronize()
+    return {name: tensors[f"indices_{name}"].cpu().numpy() for name in given}
 
 
 def report(given: dict[str, np.ndarray], found: dict[str, np.ndarray]) -> list[str]:
@@ -134,15 +127,11 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory, "topk.engine")
         path.write_bytes(engine.plan)
-        cuda = load_cuda(package)
-        cuda.call("cudaSetDevice", 0)
         loaded = Engine(
             load_engine(path, engine.record), engine.record, built.inputs, built.outputs
         )
-        device = TensorRTDevice(cuda, 0, {"step": loaded})
-        device.activate()
         given = {name: values(name) for name in SHAPES}
-        lines = report(given, indices(device, given))
+        lines = report(given, indices(loaded, given))
     print("\n".join(lines) or "equal values are ordered by index")
     return 1 if lines else 0
 

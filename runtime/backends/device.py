@@ -1,7 +1,7 @@
-"""Device interface for engines: memory, one work queue, and execution contexts.
+"""Interfaces of engines: a device in Python, or execution contexts on a device of libtranslate_trt.
 
-The search loop of libtranslate_trt (`runtime/cpp/src/engines/device_batch.h`) calls this interface
-through `translate_trt.runtime.native.device_functions`.
+Its search loop (`runtime/cpp/src/engines/device_batch.h`) calls them through
+`translate_trt.runtime.native.device_functions`.
 """
 
 from __future__ import annotations
@@ -25,12 +25,14 @@ class Launch:
         profile: Index of the optimization profile.
         shapes: Shape of each input.
         addresses: Address of each input and output.
+        capturing: The stream records the execution instead of running it.
     """
 
     role: str
     profile: int
     shapes: Mapping[str, tuple[int, ...]]
     addresses: Mapping[str, int]
+    capturing: bool = False
 
 
 class Event(Protocol):
@@ -98,29 +100,53 @@ class Device(Protocol):
         """
 
 
+class Contexts(Protocol):
+    """Execution contexts of both engines on one CUDA stream, used by one thread at a time."""
+
+    def launch(self, work: Launch) -> None:
+        """Enqueue an execution of an engine."""
+
+
+@dataclass(frozen=True)
+class CudaContexts:
+    """Execution contexts on devices of libtranslate_trt (`translate_trt/cuda.h`).
+
+    Attributes:
+        gpu: Index of the GPU, which is current in threads that create, use or free contexts.
+        open: Creates the contexts of a device from the addresses of its stream and of its scratch
+            memory. Thread-safe.
+    """
+
+    gpu: int
+    open: Callable[[int, int], Contexts]
+
+
 @dataclass(frozen=True)
 class Engines:
     """The loaded engines of a target.
 
     Attributes:
-        make_device: Creates a device with its own execution contexts. Thread-safe.
+        device: Creates a device with its own execution contexts, thread-safe; or the contexts for
+            devices of the library.
         encoder_profiles: Optimization profiles of the encoder.
         step_profiles: Optimization profiles of the step: every combination of a batch and source
             length with a number of cache slots; then the same again with the inputs of rules 13 to
             15, if the step has them.
         poll_every: Number of steps between two reads of `done`.
         cuda_graphs: Capture rounds of steps as CUDA graphs and replay them.
-        closed: Called when a device has been closed, to store what later processes can reuse.
-        memory: Returns the free and the total memory of the devices in bytes; None if unknown.
+        store: Called after captures, and when a device has been closed, to store what later
+            processes can reuse.
+        memory: Returns the free and the total memory of devices in Python in bytes; None if
+            unknown.
         scratch_bytes: Memory that a device needs beside its state: scratch memory of the engines,
             or a bound of the activations.
     """
 
-    make_device: Callable[[], Device]
+    device: Callable[[], Device] | CudaContexts
     encoder_profiles: tuple[Profile, ...]
     step_profiles: tuple[Profile, ...]
     poll_every: int = 4
     cuda_graphs: bool = True
-    closed: Callable[[], None] = lambda: None
+    store: Callable[[], None] = lambda: None
     memory: Callable[[], tuple[int, int]] | None = None
     scratch_bytes: int = 0

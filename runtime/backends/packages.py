@@ -214,40 +214,36 @@ def import_package(package: str, required: bool = True) -> ModuleType | None:
 
 
 def check_driver(package: str) -> None:
-    """Refuse a driver that is older than the CUDA version of the installed packages.
+    """Refuse a driver that is older than the CUDA version of the installed package.
 
-    Without this check, TensorRT and cuda-python fail with messages that name no remedy.
+    Without this check, TensorRT fails with messages that name no remedy.
 
     Raises:
-        BackendError: The driver is too old; the message names the builds for it.
+        BackendError: The driver is too old; the message names the build for it.
     """
     driver = driver_version()
     if driver is None:
         return  # whoever needs the GPU reports that there is none
     (supported, *_) = version_numbers(driver)
-    newer = {name: cuda for name, cuda in _cuda_builds(package).items() if cuda > supported}
-    if not newer:
+    needed = _installed_build(package)
+    if needed is None or needed <= supported:
         return
-    needed = max(newer.values())
+    name = f"{extra(package)}-cu{needed}"
     remedy = f"Update the driver (to {_DRIVERS.get(needed, 'a newer one')} or newer)"
     if supported in _DRIVERS:
         remedy += (
-            f", or install the builds for CUDA {supported}: pip uninstall -y {extra(package)} "
-            f"{' '.join(name for name in newer if name != 'cuda-bindings')}; pip install "
-            f"{extra(package)}-cu{supported} 'cuda-bindings>=12.9.1,<{supported + 1}'"
+            f", or install the build for CUDA {supported}: pip uninstall -y {extra(package)} "
+            f"{name}; pip install {extra(package)}-cu{supported}"
         )
     raise BackendError(
-        f"the driver supports CUDA {driver}, and {' and '.join(newer)} need CUDA {needed}. {remedy}"
+        f"the driver supports CUDA {driver}, and {name} needs CUDA {needed}. {remedy}"
     )
 
 
-def _cuda_builds(package: str) -> dict[str, int]:
-    """Return the major CUDA version of the installed builds, by name of the distribution."""
-    builds = {f"{extra(package)}-cu{cuda}": cuda for cuda in range(12, 20)}
-    found = {name: cuda for name, cuda in builds.items() if _installed(name)}
-    if bindings := version_numbers(_installed("cuda-bindings") or ""):
-        found["cuda-bindings"] = bindings[0]
-    return found
+def _installed_build(package: str) -> int | None:
+    """Return the newest major CUDA version of the installed builds; None if there are none."""
+    builds = (cuda for cuda in range(19, 11, -1) if _installed(f"{extra(package)}-cu{cuda}"))
+    return next(builds, None)
 
 
 def _installed(distribution: str) -> str | None:

@@ -1,19 +1,15 @@
-"""TensorRT and TensorRT-RTX: loaded engines, execution contexts, and the device.
-
-libtranslate_trt runs the search on this device (`DeviceBatch`); tests emulate the device.
-"""
+"""TensorRT and TensorRT-RTX: loaded engines, and execution contexts for devices of the library."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
 from translate_trt.runtime.backends import Records, Settings
-from translate_trt.runtime.backends.cuda import Cuda, CudaQueue, load_cuda
-from translate_trt.runtime.backends.device import Engines, Launch
+from translate_trt.runtime.backends.device import CudaContexts, Engines, Launch
 from translate_trt.runtime.backends.engine_log import logger
 from translate_trt.runtime.backends.engines import EngineRecord, load_engine
 from translate_trt.runtime.backends.packages import check_driver, import_package
@@ -26,6 +22,7 @@ from translate_trt.runtime.bundle.contract import (
     check_tensors,
 )
 from translate_trt.runtime.errors import BackendError
+from translate_trt.runtime.native.device_functions import on_gpu
 
 #: File role of the ONNX graph with an engine's weights, by role of the engine.
 _GRAPHS = {"encoder": "encoder_graph", "step": "step_graph"}
@@ -46,37 +43,28 @@ def load(
     """Load both engines of a target; see `backends.load_engines`."""
     if settings.device == "cpu":
         raise BackendError("engines run on a GPU alone; choose an onnx target to run on the CPU.")
-    package = records["step"].package
-    check_driver(package)
-    cuda, index = load_cuda(package), settings.gpu or 0
+    check_driver(records["step"].package)
+    gpu = settings.gpu or 0
     engines = {
         role: Engine(
             # Engines load onto the current GPU of the thread.
-            cuda.on_gpu(index, partial(_load, files, role, records[role], settings)),
+            on_gpu(gpu, partial(_load, files, role, records[role], settings)),
             records[role],
             *specs,
-            _runtime_cache(files[role], records[role], index),
+            _runtime_cache(files[role], records[role], gpu),
         )
         for role, specs in contract.graphs.items()
     }
     engines["step"].check_aliases([spec.name for spec in contract.caches])
-    make_device = partial(TensorRTDevice, cuda, index, engines)
-    store = partial(_store_kernels, tuple(engines.values()))
     return Engines(
-        make_device,
+        CudaContexts(gpu, partial(EngineContexts, engines)),
         records["encoder"].profiles,
         records["step"].profiles,
         settings.poll_every,
         settings.cuda_graphs,
-        store,
-        memory=partial(cuda.memory, index),
-        scratch_bytes=_scratch_bytes(engines),
+        store=partial(_store_kernels, tuple(engines.values())),
+        scratch_bytes=max(engine.scratch_bytes for engine in engines.values()),
     )
-
-
-def _scratch_bytes(engines: Mapping[str, Engine]) -> int:
-    """Size of the scratch memory of a device, which the contexts of both engines share."""
-    return max(engine.scratch_bytes for engine in engines.values())
 
 
 def _load(files: Mapping[str, Path], role: str, record: EngineRecord, settings: Settings) -> Any:
@@ -212,28 +200,25 @@ class Engine:
         return str(logger(self._record.package).reasons())
 
 
-class TensorRTDevice(CudaQueue):
-    """Implementation of `Device` with both engines.
+class EngineContexts:
+    """Implementation of `Contexts`.
 
     Each profile has its own context: contexts are not thread-safe, and a captured graph belongs to
     one context, whose device memory depends on its shapes. Contexts run one after another and
-    share one scratch buffer.
+    share the scratch memory.
 
     Args:
-        cuda: The CUDA runtime.
-        index: Index of the GPU.
         engines: Engines by role.
+        stream: Address of the stream.
+        scratch: Address of scratch memory for any of the engines; 0 if none needs it.
     """
 
-    def __init__(self, cuda: Cuda, index: int, engines: Mapping[str, Engine]) -> None:
-        super().__init__(cuda, index)
-        self._engines = engines
-        self._scratch_bytes = _scratch_bytes(engines)
-        self._scratch = self.allocate(self._scratch_bytes)
-        self._capturing = False
+    def __init__(self, engines: Mapping[str, Engine], stream: int, scratch: int) -> None:
+        self._engines, self._stream, self._scratch = engines, stream, scratch
+        self._contexts: dict[tuple[str, int], Any] = {}
 
     def launch(self, work: Launch) -> None:
-        context = self._context(work.role, work.profile)
+        context = self._context(work)
         engine = self._engines[work.role]
         for name, shape in work.shapes.items():
             if tuple(context.get_tensor_shape(name)) != shape and not context.set_input_shape(
@@ -247,30 +232,20 @@ class TensorRTDevice(CudaQueue):
             if not context.set_tensor_address(name, address):
                 raise BackendError(f"the {work.role} engine has no {name}: {engine.reasons()}")
         query = getattr(context, "is_stream_capturable", None)
-        if self._capturing and query is not None and not query(self.stream_address):
+        if work.capturing and query is not None and not query(self._stream):
             raise BackendError(f"the {work.role} engine allocates memory while it runs.")
-        if not context.execute_async_v3(self.stream_address):
+        if not context.execute_async_v3(self._stream):
             raise BackendError(f"the {work.role} engine does not run: {engine.reasons()}")
         engine.ran(work.profile, work.shapes)
 
-    def begin_capture(self) -> None:
-        super().begin_capture()
-        self._capturing = True
-
-    def end_capture(self) -> Callable[[], None]:
-        self._capturing = False
-        replay = super().end_capture()
-        # All kernels of the bucket have been compiled by now. A process that is killed later has
-        # stored them.
-        _store_kernels(self._engines.values())
-        return replay
-
-    def _context(self, role: str, profile: int) -> Any:
-        if (role, profile) not in self.contexts:
-            if self._capturing:
+    def _context(self, work: Launch) -> Any:
+        key = work.role, work.profile
+        if key not in self._contexts:
+            if work.capturing:
                 raise BackendError("an engine must have run before it is captured.")
-            context = self._engines[role].context(role, profile, self.stream_address)
-            if self._scratch_bytes:
-                context.set_device_memory(self._scratch, self._scratch_bytes)
-            self.contexts[role, profile] = context
-        return self.contexts[role, profile]
+            engine = self._engines[work.role]
+            context = engine.context(*key, self._stream)
+            if self._scratch:
+                context.set_device_memory(self._scratch, engine.scratch_bytes)
+            self._contexts[key] = context
+        return self._contexts[key]

@@ -112,6 +112,7 @@ class Options(ctypes.Structure):
 
 
 LogFunction = ctypes.CFUNCTYPE(None, c_void_p, c_char_p)
+GpuWork = ctypes.CFUNCTYPE(c_int32, c_void_p)
 
 
 class LoadOptions(ctypes.Structure):
@@ -244,6 +245,8 @@ FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "tt_last_error": (c_char_p, ()),
     "tt_version": (c_char_p, ()),
     "tt_device_fail": (_STATUS, (_STATUS, c_char_p)),
+    "tt_cuda_functions": (_STATUS, (c_void_p, c_void_p)),
+    "tt_cuda_call": (_STATUS, (c_int32, GpuWork, c_void_p)),
     "tt_load_options_default": (_STATUS, (POINTER(LoadOptions), c_size_t)),
     "tt_submit_options_default": (_STATUS, (POINTER(SubmitOptions), c_size_t)),
     "tt_translator_load": (_STATUS, (c_char_p, POINTER(LoadOptions), POINTER(_HANDLE))),

@@ -237,7 +237,7 @@ class Core:
         if engines is None:
             options.onnxruntime = _onnxruntime()
         else:
-            self._device_functions = DeviceFunctions(engines, self.calls.tt_device_fail)
+            self._device_functions = DeviceFunctions(engines, self.calls)
             options.engines = ctypes.addressof(self._device_functions.engines)
         options.kernels = b"none" if kernels_here is None else os.fsencode(kernels_here)
         options.log = self._log

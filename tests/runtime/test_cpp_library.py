@@ -420,7 +420,7 @@ def test_an_installation_needs_nothing_else(library: Library, tmp_path: Path) ->
     #include <translate_trt/cuda.h>
     #include <translate_trt/translate_trt.h>
     int main(void) {
-      tt_cuda_engines engines = {sizeof engines, 0, 0, 0, 0, 0};
+      tt_cuda_engines engines = {sizeof engines, 0, 0, 0, 0, 0, 0};
       tt_device_functions functions;
       return tt_version()[0] == 0 || tt_cuda_functions(&engines, &functions) != TT_OPTION_ERROR;
     }

@@ -1,28 +1,29 @@
-"""The device loop of libtranslate_trt through Python's callbacks, on an emulated device.
+"""The device loop of libtranslate_trt with engines in Python, on the fake CUDA driver.
 
-Nothing on it happens before it is waited for. runtime/cpp/tests/test_device_batch.cc has the unit
-tests of the loop.
+runtime/cpp/tests/test_device_batch.cc has the unit tests of the loop.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+import gc
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support.host_device import HostDevice, StandInEngines, violations, with_slots
+from support.fake_driver import ILLEGAL_ADDRESS, FakeDriver
+from support.graph_contexts import GraphContexts, StandInEngines, with_slots
 from support.static_bundles import BEAMS, static_bundle
 from support.translations import assert_same, random_sources, share_of_same
 
-from translate_trt.runtime import native
-from translate_trt.runtime.backends.device import Engines
+from translate_trt.runtime.backends.device import CudaContexts, Engines, Launch
 from translate_trt.runtime.backends.engines import EngineRecord, Profile
 from translate_trt.runtime.bundle.contract import Contract
 from translate_trt.runtime.bundle.manifest import read_manifest, write_manifest
 from translate_trt.runtime.errors import BackendError, BundleError, OptionError
+from translate_trt.runtime.native.collector_pause import CollectorPause
 from translate_trt.runtime.native.core import engine_memory
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.service import TranslationService
@@ -39,13 +40,11 @@ TARGET_LENGTHS = len(LENGTHS) + 1
 
 @dataclass
 class Machine:
-    """Factory of emulated devices and of the translators that run on them."""
+    """Factory of translators with emulated engines."""
 
     static: Callable[[str], Path]
     monkeypatch: pytest.MonkeyPatch
-    settings: dict[str, Any] = field(default_factory=dict)
-    devices: list[HostDevice] = field(default_factory=list)
-    memory: Callable[[], tuple[int, int]] | None = None
+    driver: FakeDriver
     scratch_bytes: int = 0
 
     def translator(
@@ -61,34 +60,27 @@ class Machine:
         def load(files: Any, contract: Contract, settings: Any, records: Any) -> Engines:
             assert contract.slots is not None
             step = with_slots(profiles, *lengths, contract.slots // BEAMS, beams=BEAMS)
-            emulated = StandInEngines.load(files, contract, {"encoder": profiles, "step": step})
-
-            def device() -> HostDevice:
-                self.devices.append(HostDevice(emulated, **self.settings))
-                return self.devices[-1]
-
+            graphs = StandInEngines.load(files, contract, {"encoder": profiles, "step": step})
+            contexts = CudaContexts(0, lambda stream, _: GraphContexts(graphs, self.driver, stream))
             return Engines(
-                device, profiles, step, poll_every, cuda_graphs, memory=self.memory,
-                scratch_bytes=self.scratch_bytes,
-            )  # fmt: skip
+                contexts, profiles, step, poll_every, cuda_graphs, scratch_bytes=self.scratch_bytes
+            )
 
         self.monkeypatch.setattr("translate_trt.runtime.translator.load_engines", load)
         more.setdefault("workers", 1)
         return Translator(self.static(target), threads=1, **more)
 
     @property
-    def device(self) -> HostDevice:
-        (only,) = self.devices
-        return only
+    def devices(self) -> int:
+        """Number of devices that were opened so far."""
+        return len(self.driver.calls("cuStreamCreate"))
 
 
 @pytest.fixture
-def machine(static: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
-    if native.library() is None:
-        pytest.skip(native.status())
-    violations.clear()
-    yield Machine(static, monkeypatch)
-    assert violations == []
+def machine(
+    driver: FakeDriver, static: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> Machine:
+    return Machine(static, monkeypatch, driver)
 
 
 @pytest.fixture(scope="module")
@@ -101,12 +93,12 @@ def reference(compiled_bundle: Path) -> Translator:
 def test_the_same_as_onnx_runtime(
     machine: Machine, reference: Translator, poll_every: int, eager: bool
 ) -> None:
-    machine.settings["eager"] = eager
+    machine.driver.c.set_eager(eager)
     sources = random_sources(24)
     found = machine.translator(poll_every=poll_every).translate_ids(sources, SEARCH)
     assert_same(found, reference.translate_ids(sources, SEARCH))
-    assert machine.device.counts["capture"] > 0
-    assert machine.device.counts["replay"] > machine.device.counts["capture"]
+    calls = machine.driver.calls
+    assert len(calls("cuGraphLaunch")) > len(calls("cuStreamBeginCapture")) > 0
 
 
 def test_each_sentence_has_options_and_a_prefix_of_its_own(
@@ -172,7 +164,7 @@ def test_defaults_are_those_of_a_gpu(machine: Machine, reference: Translator) ->
     assert (translator.workers, translator.batch_tokens) == (2, 6 * 48)
     assert "workers=2, batch_tokens=288" in repr(translator)
     assert_same(translator.translate_ids(sources, SEARCH), reference.translate_ids(sources, SEARCH))
-    assert len(machine.devices) == 2
+    assert machine.devices == 2
 
 
 def test_nothing_large_leaves_the_device(machine: Machine) -> None:
@@ -182,8 +174,45 @@ def test_nothing_large_leaves_the_device(machine: Machine) -> None:
     assert slots is not None
     result = 6 * BEAMS * (8 + 8 + 4 + 4 + 8 + 8) + 6  # of what the host reads
     padding = 256 * 7  # tensors
-    assert max(machine.device.copied_out) <= 4 * (result + padding)
-    assert max(machine.device.copied_out) < 6 * slots * 8  # one column of one cache
+    most = max(int(size) for _, _, size, _ in machine.driver.calls("cuMemcpyDtoHAsync"))
+    assert most <= 4 * (result + padding)
+    assert most < 6 * slots * 8  # one column of one cache
+
+
+# ---- captures and the garbage collector ----
+
+
+def test_the_collector_does_not_run_in_a_capture(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: set[tuple[bool, bool]] = set()
+    launch = GraphContexts.launch
+
+    def spied(contexts: GraphContexts, work: Launch) -> None:
+        seen.add((work.capturing, gc.isenabled()))
+        launch(contexts, work)
+
+    monkeypatch.setattr(GraphContexts, "launch", spied)
+    machine.translator().translate_ids(random_sources(3), SEARCH)
+    assert seen == {(True, False), (False, True)}
+    assert gc.isenabled()
+
+
+def test_captures_of_several_threads_pause_the_collector_once() -> None:
+    pause = CollectorPause()
+    pause.begin()
+    pause.begin()
+    pause.end()
+    assert not gc.isenabled()
+    pause.end()
+    assert gc.isenabled()
+    gc.disable()
+    try:
+        pause.begin()
+        pause.end()
+        assert not gc.isenabled()  # the program had disabled it
+    finally:
+        gc.enable()
 
 
 # ---- failures ----
@@ -193,18 +222,18 @@ def test_cuda_graphs_can_be_left_out(machine: Machine, reference: Translator) ->
     sources = random_sources(12)
     translator = machine.translator(cuda_graphs=False)
     assert_same(translator.translate_ids(sources, SEARCH), reference.translate_ids(sources, SEARCH))
-    assert machine.device.counts["capture"] == 0
+    assert not machine.driver.calls("cuStreamBeginCapture")
 
 
 def test_what_does_not_fit_is_refused_before_it_is_allocated(machine: Machine) -> None:
-    translator = machine.translator()
-    translator.translate_ids(random_sources(2), SEARCH)
-    each = (1 << 40) - machine.device.capacity  # what the device has allocated
-    machine.memory = lambda: (2 * each + 99, 10**9)
+    with machine.translator() as translator:
+        translator.translate_ids(random_sources(2), SEARCH)
+    each = machine.driver.allocated
+    machine.driver.c.set_memory(2 * each + 99)
     machine.scratch_bytes = 100
     with pytest.raises(BackendError, match=f"2 workers need {-(-2 * (each + 100) // 10**6)} MB"):
         machine.translator(workers=2)
-    assert len(machine.devices) == 1  # none was opened
+    assert machine.devices == 1  # no other was opened
     machine.translator(workers=1)
 
 
@@ -231,19 +260,27 @@ def test_memory_without_a_device(machine: Machine) -> None:
         found = engine_memory(path, entry.name)
     finally:
         write_manifest(path, manifest)
-    assert found.device_bytes == (1 << 40) - machine.device.capacity
+    assert found.device_bytes == machine.driver.allocated
     assert (found.workers, found.batches) == (2, 2)
     assert 0 < found.pinned_bytes < found.device_bytes
 
 
 def test_a_device_that_failed_is_not_used_again(machine: Machine, reference: Translator) -> None:
     translator, sources = machine.translator(), random_sources(1)[:1]
-    machine.settings["fail_after"] = 5
-    with pytest.raises(BackendError, match="RuntimeError"):
+    machine.driver.c.fail(b"cuEventSynchronize", ILLEGAL_ADDRESS)
+    with pytest.raises(BackendError, match="cuEventSynchronize"):
         translator.translate_ids(sources, SEARCH)
-    del machine.settings["fail_after"]
+    machine.driver.c.fail(b"cuEventSynchronize", 0)
     assert_same(translator.translate_ids(sources, SEARCH), reference.translate_ids(sources, SEARCH))
-    assert len(machine.devices) == 2
+    assert machine.devices == 2
+
+
+def test_an_exception_of_an_engine_is_an_error(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(GraphContexts, "launch")
+    with pytest.raises(BackendError, match="AttributeError"):
+        machine.translator().translate_ids([[7]], SEARCH)
 
 
 def test_without_the_library(machine: Machine, without_library: None) -> None:

@@ -12,23 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.fake_cuda import (
-    STREAM_ADDRESS,
-    Error,
-    FakeContext,
-    FakeEngine,
-    FakeRuntime,
-    FakeRuntimeCache,
-    fake_load_engine,
-)
-from support.host_device import HostDevice, StandInEngines, with_slots
+from support.fake_driver import CAPTURE_UNSUPPORTED, NO_DEVICE, FakeDriver
+from support.fake_tensorrt import FakeContext, FakeEngine, FakeRuntimeCache, fake_load_engine
+from support.graph_contexts import StandInEngines, with_slots
 from support.static_bundles import BEAMS
 from support.translations import assert_same, random_sources
 
 from translate_trt.export.contract import make_contract
-from translate_trt.runtime import native
 from translate_trt.runtime import translator as translator_module
-from translate_trt.runtime.backends import Settings, cuda, load_engines, runtime_cache, tensorrt
+from translate_trt.runtime.backends import Settings, load_engines, runtime_cache, tensorrt
 from translate_trt.runtime.backends.device import Engines
 from translate_trt.runtime.backends.engines import ChangeSizes, EngineRecord, Profile
 from translate_trt.runtime.backends.nvidia_driver import Gpu
@@ -67,8 +59,7 @@ class Loaded:
     bundle: Path
     files: dict[str, Path]
     contract: Contract
-    device: HostDevice
-    runtime: FakeRuntime
+    driver: FakeDriver
     engines: dict[str, FakeEngine]
 
     def engines_of(self, settings: Settings | None = None, **changes: Any) -> Engines:
@@ -76,32 +67,28 @@ class Loaded:
         return load_engines(self.files, self.contract, settings or Settings(), records)
 
     def translate(self, sources: list[list[int]], options: SearchOptions = SEARCH) -> Any:
-        if native.library() is None:
-            pytest.skip(native.status())
         with Translator(self.bundle, threads=1, workers=1) as translator:
             return translator.translate_ids(sources, options)
 
 
 @pytest.fixture
 def loaded(
-    static: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Loaded:
+    driver: FakeDriver, static: Callable[[str], Path], tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Loaded:  # fmt: skip
     bundle = static(TARGET)
     manifest = read_manifest(bundle)
     entry: TargetEntry = manifest.target()
     files = {role: file.locate(bundle) for role, file in entry.files.items()}
-    device = HostDevice(
-        StandInEngines.load(files, entry.contract, {"encoder": PROFILES, "step": STEP_PROFILES})
-    )
-    runtime = FakeRuntime(device)
-    engines = {role: FakeEngine(role, device) for role in ("encoder", "step")}
-    monkeypatch.setattr(cuda, "import_module", lambda name: runtime)
+    profiles = {"encoder": PROFILES, "step": STEP_PROFILES}
+    graphs = StandInEngines.load(files, entry.contract, profiles)
+    engines = {role: FakeEngine(role, graphs, driver) for role in ("encoder", "step")}
     monkeypatch.setattr(tensorrt, "import_package", lambda name: trt)
     monkeypatch.setattr(tensorrt, "load_engine", fake_load_engine(engines))
     monkeypatch.setenv("TRANSLATE_TRT_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(runtime_cache, "find_gpu", lambda device: A10)
     monkeypatch.setattr(runtime_cache, "driver_version", lambda: "13.0")
-    loaded = Loaded(bundle, files, entry.contract, device, runtime, engines)
+    loaded = Loaded(bundle, files, entry.contract, driver, engines)
     # The manifest of a bundle of graphs has no records of engines.
     monkeypatch.setattr(translator_module, "load_engines", lambda *_: loaded.engines_of())
     return loaded
@@ -116,9 +103,13 @@ def test_the_same_as_onnx_runtime(loaded: Loaded, reference: Translator) -> None
     sources = random_sources(12)
     expected = reference.translate_ids(sources, SEARCH)
     assert_same(loaded.translate(sources), expected)
-    assert loaded.device.counts["replay"] > loaded.device.counts["capture"] > 0
-    used = {launch.profile for launch in loaded.device.launches if launch.role == "step"}
-    assert len(loaded.engines["step"].contexts) == len(used)  # one for each captured graph
+    calls = loaded.driver.calls
+    assert len(calls("cuGraphLaunch")) > len(calls("cuStreamBeginCapture")) > 0
+    launches = loaded.engines["step"].graphs.launches
+    used = {launch.profile for launch in launches if launch.role == "step"}
+    for role, engine in loaded.engines.items():
+        assert engine.created == engine.freed > 0, role
+    assert loaded.engines["step"].created == len(used)  # one for each captured graph
 
 
 def test_contexts_of_tensorrt_rtx(loaded: Loaded) -> None:
@@ -141,107 +132,37 @@ def test_steps_of_varying_shapes_compile_no_kernels_for_each(loaded: Loaded) -> 
         fake, record(profiles=profiles), inputs, outputs, runtime_cache.RuntimeCache(None)
     )
     for profile in (0, 1):
-        engine.context("step", profile, STREAM_ADDRESS)
+        engine.context("step", profile, stream=1)
     kinds = trt.DynamicShapesKernelSpecializationStrategy
     found = [config.dynamic_shapes_kernel_specialization_strategy for config in fake.configs]
     assert found == [kinds.EAGER, kinds.LAZY]
 
 
-@pytest.mark.parametrize("how", ["engine", "runtime"])
+@pytest.mark.parametrize("how", ["engine", "driver"])
 def test_steps_that_cannot_be_captured_run_all_the_same(
     how: str, loaded: Loaded, reference: Translator, caplog: pytest.LogCaptureFixture
 ) -> None:
     if how == "engine":
         loaded.engines["step"].capturable = False
     else:
-        loaded.runtime.failing["cudaGraphInstantiate"] = Error.cudaErrorStreamCaptureUnsupported
+        loaded.driver.c.fail(b"cuGraphInstantiateWithFlags", CAPTURE_UNSUPPORTED)
     sources = random_sources(6)
     with caplog.at_level(logging.WARNING):
         assert_same(loaded.translate(sources), reference.translate_ids(sources, SEARCH))
     assert "CUDA" in caplog.text
-    assert "cudaStreamEndCapture" in loaded.runtime.calls
+    assert loaded.driver.calls("cuStreamEndCapture")
+    assert not loaded.driver.calls("cuGraphLaunch")
     assert gc.isenabled()
-    assert ("cudaGetLastError" in loaded.runtime.calls) == (how == "runtime")
-    assert loaded.device.counts["replay"] == 0
 
 
 def test_the_current_gpu_of_the_caller_stays(
     loaded: Loaded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    load = tensorrt.load_engine
-
-    def load_on_current_gpu(*arguments: Any) -> Any:
-        loaded.runtime.gpus.add(loaded.runtime.gpu)
-        return load(*arguments)
-
-    monkeypatch.setattr(tensorrt, "load_engine", load_on_current_gpu)
     engines = loaded.engines_of(Settings(device="cuda:1"))
-    assert engines.memory is not None
-    engines.memory()
-    assert (loaded.runtime.gpu, loaded.runtime.gpus) == (0, {1})
-    loaded.runtime.gpus.clear()
     monkeypatch.setattr(translator_module, "load_engines", lambda *_: engines)
     loaded.translate(random_sources(3))
-    assert "cudaStreamDestroy" in loaded.runtime.calls
-    assert (loaded.runtime.gpu, loaded.runtime.gpus) == (0, {1})
-
-
-def test_everything_is_given_back(loaded: Loaded) -> None:
-    """Execution contexts after the graphs that use them and before their memory."""
-    for engine in loaded.engines.values():
-        engine.freed = lambda: loaded.runtime.calls.append("context freed")
-        engine.keeps_contexts = False
-    loaded.translate(random_sources(3))
-    calls = loaded.runtime.calls
-    freed = calls.index("context freed")
-    assert "cudaGraphExecDestroy" in calls[:freed]
-    assert "cudaGraphExecDestroy" not in calls[freed:]
-    assert "cudaFree" not in calls[:freed]
-    assert calls.count("cudaFree") == calls.count("cudaMalloc") > 0
-    assert calls.count("cudaFreeHost") == calls.count("cudaHostAlloc") > 0
-    assert calls.count("cudaEventDestroy") == calls.count("cudaEventCreateWithFlags") > 0
-    assert calls.count("cudaGraphExecDestroy") == calls.count("cudaGraphInstantiate") > 0
-    assert calls[-1] == "cudaStreamDestroy"
-
-
-# ---- captures and the garbage collector ----
-
-
-def test_the_collector_does_not_run_in_a_capture(loaded: Loaded) -> None:
-    seen: dict[str, bool] = {}
-    begin, end = loaded.runtime._StreamBeginCapture, loaded.runtime._StreamEndCapture
-
-    def begin_capture(stream: int, mode: str) -> None:
-        seen["begin"] = gc.isenabled()
-        begin(stream, mode)
-
-    def end_capture(stream: int) -> Any:
-        seen["end"] = gc.isenabled()
-        return end(stream)
-
-    loaded.runtime._StreamBeginCapture = begin_capture  # type: ignore[method-assign]
-    loaded.runtime._StreamEndCapture = end_capture  # type: ignore[method-assign]
-    assert gc.isenabled()
-    loaded.translate(random_sources(3))
-    assert seen == {"begin": False, "end": False}
-    assert gc.isenabled()
-
-
-def test_captures_of_several_threads_pause_the_collector_once() -> None:
-    pause = cuda._CollectorPause()
-    pause.begin()
-    pause.begin()
-    pause.end()
-    assert not gc.isenabled()
-    pause.end()
-    assert gc.isenabled()
-    gc.disable()
-    try:
-        pause.begin()
-        pause.end()
-        assert not gc.isenabled()  # the program had disabled it
-    finally:
-        gc.enable()
+    assert [engine.gpus for engine in loaded.engines.values()] == [{1}, {1}]
+    assert not loaded.driver.c.has_set_context()
 
 
 # ---- the runtime cache of TensorRT-RTX ----
@@ -350,55 +271,15 @@ def test_the_file_of_kernels_depends_on_all_that_they_depend_on(
 
 def test_engines_of_tensorrt_have_no_runtime_cache(loaded: Loaded, tmp_path: Path) -> None:
     engines = loaded.engines_of(package="tensorrt")
-    engines.closed()
+    engines.store()
     assert stored(tmp_path) == []
 
 
 # ---- failures ----
 
 
-def test_old_and_missing_cuda_bindings(monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing(name: str) -> Any:
-        raise ModuleNotFoundError(f"No module named {name!r}")
-
-    monkeypatch.setattr(cuda, "import_module", lambda name: object())
-    with pytest.raises(BackendError, match=r"12\.9\.1 or newer.*translate-trt\[tensorrt\]'"):
-        cuda.load_cuda("tensorrt")
-    monkeypatch.setattr(cuda, "import_module", missing)
-    with pytest.raises(BackendError, match=r"'translate-trt\[tensorrt-rtx\]"):
-        cuda.load_cuda("tensorrt_rtx")
-
-
-def test_here() -> None:
-    pytest.importorskip("cuda.bindings.runtime", reason="cuda-python is not installed")
-    try:
-        found = cuda.load_cuda("tensorrt_rtx")
-    except BackendError as error:
-        assert "nvidia-smi" in str(error) or "no NVIDIA GPU" in str(error)  # noqa: PT017
-    else:
-        assert found.call("cudaGetDeviceCount") > 0
-
-
-def test_the_calls_exist() -> None:
-    runtime = pytest.importorskip("cuda.bindings.runtime", reason="cuda-python is not installed")
-    names = [name for name in dir(FakeRuntime) if name.startswith("_") and name[1:2].isupper()]
-    for name in names:
-        assert hasattr(runtime, "cuda" + name.removeprefix("_")), name
-    assert runtime.cudaError_t.cudaSuccess == 0
-    assert runtime.cudaError_t.cudaErrorMemoryAllocation == Error.cudaErrorMemoryAllocation
-    names = ("cudaHostAllocDefault", "cudaEventBlockingSync", "cudaEventDisableTiming",
-             "cudaStreamNonBlocking")  # fmt: skip
-    for name in names:
-        assert getattr(runtime, name) == getattr(FakeRuntime, name), name
-    for kind in vars(FakeRuntime.cudaMemcpyKind):
-        assert hasattr(runtime.cudaMemcpyKind, kind)
-    assert runtime.cudaStreamCaptureMode.cudaStreamCaptureModeThreadLocal is not None
-    utilities = importlib.import_module("cuda.bindings.utils")
-    assert utilities.get_cuda_native_handle(runtime.cudaStream_t(STREAM_ADDRESS)) == STREAM_ADDRESS
-
-
 def test_tensorrt_has_what_the_fakes_have() -> None:
-    fakes_alone = ("capturable", "broken", "freed", "keeps_contexts")
+    fakes_alone = ("capturable", "broken", "note_gpu", "note_freed")
     for name in vars(FakeEngine):
         if not name.startswith("_") and name not in fakes_alone:
             assert hasattr(trt.ICudaEngine, name), name
@@ -414,23 +295,14 @@ def test_tensorrt_has_what_the_fakes_have() -> None:
             assert hasattr(trt.IRuntimeCache, name), name
 
 
-def fail_call(name: str, error: Error) -> Callable[[Loaded], object]:
-    return lambda loaded: loaded.runtime.failing.update({name: error})
-
-
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (fail_call("cudaMalloc", Error.cudaErrorMemoryAllocation), "export engines"),
-        (
-            fail_call("cudaEventSynchronize", Error.cudaErrorStreamCaptureUnsupported),
-            "cudaEventSynchronize failed",
-        ),
-        (fail_call("cudaGetDeviceCount", Error.cudaErrorInsufficientDriver), "InsufficientDriver"),
         (lambda loaded: setattr(loaded.engines["encoder"], "broken", True), "encoder engine"),
         (lambda loaded: loaded.engines["step"].refused.add("tokens"), r", 4\]"),
+        (lambda loaded: loaded.driver.c.fail(b"cuDeviceGetCount", NO_DEVICE), "nvidia-smi"),
     ],
-    ids=["memory", "lost", "driver", "engine", "shape"],
+    ids=["engine", "shape", "driver"],
 )
 def test_translations_that_fail(
     loaded: Loaded, damage: Callable[[Loaded], object], message: str

@@ -22,7 +22,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from translate_trt.runtime.backends.cuda import COLLECTOR
 from translate_trt.runtime.backends.device import ALIGNMENT, Launch
 from translate_trt.runtime.backends.pytorch.onnx_program import Plan, Program
 from translate_trt.runtime.errors import BackendError
@@ -316,7 +315,6 @@ class TorchDevice:
             self._capture = _Capture(None)
             return
         _CAPTURING.acquire()
-        COLLECTOR.begin()
         try:
             with self._current():
                 self._capture = _Capture(self._begin())
@@ -324,7 +322,6 @@ class TorchDevice:
             raise BackendError(f"a capture does not begin: {error}") from error
         finally:
             if self._capture is None:
-                COLLECTOR.end()
                 _CAPTURING.release()
 
     def _begin(self) -> Any:
@@ -372,7 +369,6 @@ class TorchDevice:
             self._abandon(capture.graph)
             raise BackendError(f"a capture does not end: {error}") from error
         finally:
-            COLLECTOR.end()
             _CAPTURING.release()
         return lambda: self._enqueue(capture.graph.replay, capture)
 

@@ -445,7 +445,7 @@ void test_engines_that_cannot_be_used() {
   CHECK(tt_cuda_functions(&engines, &functions) == TT_OPTION_ERROR);
   CHECK(functions.open == nullptr);
   engines = CopyingEngines::functions(0);
-  engines.open = [](void*, CUstream_st*, void**) {
+  engines.open = [](void*, CUstream_st*, std::uint64_t, void**) {
     return tt_device_fail(TT_MEMORY_ERROR, "there is no context.");
   };
   CHECK(tt_cuda_functions(&engines, &functions) == TT_OK);
@@ -471,6 +471,24 @@ void test_engines_that_cannot_be_used() {
   CHECK(CopyingEngines::alive == 0);
 }
 
+// Calls run in a thread of the GPU, whose context remains.
+void test_calls_on_a_gpu() {
+  fake_cuda() = {};
+  fake_cuda().gpus = 3;  // no other test uses the last one
+  int gpu = 0;
+  const auto work = [](void* found) {
+    *static_cast<int*>(found) = current_gpu();
+    return tt_status{TT_OK};
+  };
+  for (int i = 0; i < 2; ++i) CHECK(tt_cuda_call(2, work, &gpu) == TT_OK);
+  CHECK(gpu == 2 && fake_cuda().left() == 1 && fake_cuda().alive["context of a GPU"] == 1);
+  CHECK(fake_cuda().threads.count(std::this_thread::get_id()) == 0);
+  const auto failing = [](void*) { return tt_device_fail(TT_MEMORY_ERROR, "no memory."); };
+  CHECK(tt_cuda_call(2, failing, nullptr) == TT_MEMORY_ERROR);
+  CHECK(std::string(tt_last_error()) == "no memory.");
+  CHECK(tt_cuda_call(3, work, &gpu) == TT_BACKEND_ERROR);
+}
+
 }  // namespace
 
 void test_cuda_device() {
@@ -489,6 +507,7 @@ void test_cuda_device() {
   test_a_lost_gpu();
   test_engines_of_the_caller();
   test_engines_that_cannot_be_used();
+  test_calls_on_a_gpu();
 }
 
 }  // namespace translate_trt::runtime

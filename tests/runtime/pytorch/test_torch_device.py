@@ -329,7 +329,6 @@ def test_a_capture_that_fails_leaves_the_device_usable(
     for _ in range(2):
         with pytest.raises(BackendError, match="capture does"):
             capture()
-        assert gc.isenabled()
         assert module.recording == []  # or all later allocations would ask the failed graph
     module.failing.clear()
     step.launch()
@@ -358,7 +357,6 @@ def test_one_capture_at_a_time(program: Program, pinned_here: list[bool]) -> Non
     thread = threading.Thread(target=capture)
     thread.start()
     assert not begun.wait(0.05)
-    assert not gc.isenabled()  # it could free another device in the capture
     first.end_capture()
     thread.join(10)
     assert begun.is_set()

@@ -16,7 +16,7 @@ import pytest
 import torch
 from click.testing import CliRunner
 from support.compiled import compile_once
-from support.host_device import with_slots
+from support.graph_contexts import with_slots
 from support.models import lively_model, save_model
 from support.shared import SharedFiles
 from support.translations import assert_same, random_sources
@@ -399,7 +399,8 @@ def test_memory_of_a_gpu_is_freed_with_its_device(bundle: Path) -> None:
         def __del__(self) -> None:
             freed.append(1)
 
-    device = engines.make_device()
+    assert callable(engines.device)
+    device = engines.device()
     assert isinstance(device, TorchDevice)
     device._memory._blocks.append(torch.zeros(1).as_subclass(Block))
     del device

@@ -21,12 +21,15 @@ struct CUstream_st;
  * failure, open and launch call tt_device_fail and return its status. */
 typedef struct tt_cuda_engines {
   size_t struct_size;
-  void* context; /* passed to open */
-  int32_t gpu;   /* index of the GPU, from 0 */
+  void* context;          /* passed to open */
+  int32_t gpu;            /* index of the GPU, from 0 */
+  uint64_t scratch_bytes; /* scratch memory of a device, for its engines; 0 for none. Equals
+                             tt_engines.scratch_bytes unless `open` allocates more. */
 
   /* Creates what one device needs to run engines on its stream, such as execution contexts.
-   * Captured graphs may refer to it. */
-  tt_status (*open)(void* context, struct CUstream_st* stream, void** engines);
+   * Captured graphs may refer to it. scratch: device address, which remains valid until `close` has
+   * returned; 0 if there is none. */
+  tt_status (*open)(void* context, struct CUstream_st* stream, uint64_t scratch, void** engines);
   /* Frees it. The stream is idle and its graphs are freed. The thread may be any. */
   void (*close)(void* engines);
   /* Enqueues an engine on the stream. During a capture, CUDA permits neither allocations nor
@@ -40,6 +43,11 @@ typedef struct tt_cuda_engines {
  * TT_BACKEND_ERROR: there is no such GPU, or it cannot be used. TT_OPTION_ERROR: a function is
  * NULL. */
 TT_API tt_status tt_cuda_functions(const tt_cuda_engines* engines, tt_device_functions* functions);
+
+/* Calls `work` in a temporary thread in which the GPU is current, and returns its status: to load
+ * engines without changing the current GPU of the calling thread. As with the CUDA runtime, the
+ * GPU's primary context, to which the engines belong, remains until the process ends. */
+TT_API tt_status tt_cuda_call(int32_t gpu, tt_status (*work)(void* context), void* context);
 
 #ifdef __cplusplus
 }

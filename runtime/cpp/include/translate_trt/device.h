@@ -1,9 +1,9 @@
 /* Device functions: how libtranslate_trt runs TensorRT engines through functions of its caller.
  *
- * Python implements them with cuda-python and the tensorrt package
- * (runtime/native/device_functions.py). A library that was built with -D TRANSLATE_TRT_TENSORRT=ON
- * has its own implementation, which it uses if tt_load_options.engines is NULL. Any other build
- * links neither CUDA nor TensorRT.
+ * Those of translate_trt/cuda.h need only functions that run the engines, as Python's with the
+ * tensorrt package (runtime/native/device_functions.py); Python implements all of them with
+ * PyTorch. A library that was built with -D TRANSLATE_TRT_TENSORRT=ON runs engines itself if
+ * tt_load_options.engines is NULL. Any other build links neither CUDA nor TensorRT.
  *
  * The library runs the decoding loop: it assigns sentences to rows, enqueues steps ahead and
  * decides what to copy back. The functions only forward its requests to the device.

@@ -2,7 +2,10 @@
 
 #include "translate_trt/cuda.h"
 
+#include <cstdint>
+#include <map>
 #include <memory>
+#include <mutex>
 
 #include "base/errors.h"
 #include "cuda/cuda_device.h"
@@ -19,7 +22,9 @@ class CallerDevice : public CudaDevice {
  public:
   explicit CallerDevice(const tt_cuda_engines& functions)
       : CudaDevice(std::make_shared<CudaContext>(functions.gpu)), functions_(functions) {
-    check_status(functions_.open(functions_.context, queue().stream(), &engines_));
+    const std::uint64_t scratch =
+        functions_.scratch_bytes > 0 ? queue().allocate(functions_.scratch_bytes) : 0;
+    check_status(functions_.open(functions_.context, queue().stream(), scratch, &engines_));
   }
 
   ~CallerDevice() override {
@@ -33,6 +38,14 @@ class CallerDevice : public CudaDevice {
   const tt_cuda_engines& functions_;
   void* engines_ = nullptr;
 };
+
+// The primary context of a GPU, retained until the process ends.
+const CudaContext& kept_context(int gpu) {
+  static auto* const mutex = new std::mutex();
+  static auto* const kept = new std::map<int, CudaContext>();
+  const std::lock_guard lock(*mutex);
+  return kept->try_emplace(gpu, gpu).first->second;
+}
 
 }  // namespace
 
@@ -61,4 +74,10 @@ tt_status tt_cuda_functions(const tt_cuda_engines* engines, tt_device_functions*
       });
     };
   });
+}
+
+tt_status tt_cuda_call(int32_t gpu, tt_status (*work)(void* context), void* context) {
+  namespace rt = translate_trt::runtime;
+  return rt::device_status(
+      [=] { rt::kept_context(gpu).in_thread([=] { rt::check_status(work(context)); }); });
 }

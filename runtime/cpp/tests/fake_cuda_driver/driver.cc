@@ -912,22 +912,6 @@ FAKE_API cuda::Result cuLaunchKernelEx(const cuda::LaunchConfig* config, cuda::F
                 config->stream);
 }
 
-// ---- for programs in other languages ----
-
-FAKE_API void fake_driver_run_kernels(rt::FakeKernel run) { rt::fake_cuda().other_kernels = run; }
-
-FAKE_API void fake_driver_set_gpu(int capability_major, int capability_minor, std::size_t memory) {
-  rt::fake_cuda().capability_major = capability_major;
-  rt::fake_cuda().capability_minor = capability_minor;
-  rt::fake_cuda().memory = memory;
-}
-
-// Number of calls of a function so far, and of violations of the rules.
-FAKE_API int fake_driver_calls(const char* function) { return rt::fake_cuda().calls[function]; }
-FAKE_API int fake_driver_violations() {
-  return static_cast<int>(rt::fake_cuda().violations.size());
-}
-
 }  // extern "C"
 
 // ---- for tests and libraries that use CUDA ----
