@@ -313,6 +313,11 @@ class TrainConfig:
         "with Triton. It has not run on a GPU yet.",
         ("off", "on"),
     )  # fmt: skip
+    cuda_graphs: str = setting(
+        "off", "Replay the model as CUDA graphs on a GPU, of batches padded to few shapes. It has "
+        "not run on a GPU yet.",
+        ("off", "on"),
+    )  # fmt: skip
 
     # ---- checkpoints, validation and logging ----
     checkpoint_every: int = setting(1_500, "Steps between checkpoints.", least=1)

@@ -29,6 +29,7 @@ from translate_trt.train.checkpoint import (
     step_of,
 )
 from translate_trt.train.config import guided_head
+from translate_trt.train.cuda_graphs import keep_gradients
 from translate_trt.train.data.batches import Batch, FingerprintCheck, ParallelData
 from translate_trt.train.evaluation.scoring import bleu, chrf, tree_f1
 from translate_trt.train.evaluation.validation import (
@@ -106,11 +107,14 @@ class Trainer:
             self.config.compile == "auto" and group.device.type == "cuda"
         )
         self.packs = self._can_pack()
+        self.graphs = self._can_graph()
         objective = Objective(
             self.model, self.config.label_smoothing, self.dtype, fuse,
             self.config.cudnn_attention == "on", self.guided, self.config.guided_alignment,
-            self._can_fuse_norms(),
+            self._can_fuse_norms(), self.graphs,
         )  # fmt: skip
+        if self.graphs:
+            keep_gradients(self.model)
         self.objective: nn.Module = objective
         if group.size > 1:
             # The only buffer, the sinusoids, has the same values in all processes, but grows in
@@ -130,6 +134,15 @@ class Trainer:
             log.info("batches have padding: %s", reason)
         return not reason
 
+    def _can_graph(self) -> bool:
+        """Return whether the model runs as CUDA graphs; log what prevents it on a GPU."""
+        if self.config.cuda_graphs == "off" or self.group.device.type != "cuda":
+            return False
+        prevented = self.packs or self.guided is not None
+        if prevented and self.group.leads:
+            log.info("no CUDA graphs: packing and guided alignment have other shapes in each batch")
+        return not prevented
+
     def _can_fuse_norms(self) -> bool:
         """Return whether a kernel computes the end of each block; log if Triton is missing."""
         if self.config.fused_norm == "off" or self.group.device.type != "cuda":
@@ -144,7 +157,8 @@ class Trainer:
         """Training pairs, with batches in the format of the model and its loss."""
         data = self.job.data.train.for_model(self.model)
         links = None if self.guided is None else data.links
-        return dataclasses.replace(data, links=links, packs=self.packs)
+        tokens = min(self.config.micro_batch_tokens, self.config.batch_tokens) * self.graphs
+        return dataclasses.replace(data, links=links, packs=self.packs, graph_tokens=tokens)
 
     # ---- one step ----
 
@@ -203,7 +217,10 @@ class Trainer:
             if isinstance(optimizer, torch.optim.Adam) or not bad:
                 self.scaler.step(optimizer)
         self.scaler.update()
-        self.model.zero_grad(set_to_none=True)
+        if self.graphs:
+            keep_gradients(self.model)
+        else:
+            self.model.zero_grad(set_to_none=True)
         if self.average:
             update_average(self.average, self.model, self.config.ema_decay, self.step)
         streak, longest, total = self._skipped
