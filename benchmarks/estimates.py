@@ -30,6 +30,17 @@ from translate_trt.train.config import PRESETS, ModelConfig
 Inputs = TypeVar("Inputs")
 
 
+def matmul_weights(config: ModelConfig) -> tuple[int, int, int]:
+    """Count weights: of the encoder, of cross-attention keys and values, of the decoder."""
+    width, keys = config.d_model, config.heads * config.d_k
+    attention = 2 * width * keys + 2 * width * width
+    mixer = 2 * width * width if config.is_recurrent else attention
+    encoder = config.encoder_layers * (attention + 2 * width * config.d_ff)
+    cross = config.distinct_decoder_layers * (width * keys + width * width)
+    per_layer = mixer + width * keys + width * width + 2 * width * config.decoder_inner
+    return encoder, cross, config.decoder_layers * per_layer + width * config.vocabulary_size
+
+
 def forward_flops(config: ModelConfig, source_lengths: list[int], target_lengths: list[int]) -> int:
     """Count the operations of the matmuls of one forward pass; a multiply-add is two operations.
 
@@ -41,23 +52,13 @@ def forward_flops(config: ModelConfig, source_lengths: list[int], target_lengths
         source_lengths: Tokens of each source sentence.
         target_lengths: Tokens of each target sentence.
     """
-    width, heads = config.d_model, config.heads
-    keys, values = heads * config.d_k, heads * config.d_v
-    own = width * (2 * keys + values) + values * width  # weights of self-attention
-    past = 2 * width * width if config.is_recurrent else own
-    feed_forward, decoder_feed_forward = 2 * width * config.d_ff, 2 * width * config.decoder_inner
-    source, target = sum(source_lengths), sum(target_lengths)
+    encoder, cross, decoder = matmul_weights(config)
     pairs = list(zip(source_lengths, target_lengths, strict=True))
-    weights = config.encoder_layers * (own + feed_forward) * source
-    cross = width * keys + values * width
-    weights += config.decoder_layers * (past + decoder_feed_forward + cross) * target
-    # Cross keys and values, which layers of the same weights share.
-    weights += config.distinct_decoder_layers * width * (keys + values) * source
-    weights += width * config.vocabulary_size * target
+    weights = (encoder + cross) * sum(source_lengths) + decoder * sum(target_lengths)
     scores = config.encoder_layers * sum(s * s for s in source_lengths)
     own_scores = 0 if config.is_recurrent else sum(t * t for t in target_lengths)
     scores += config.decoder_layers * (own_scores + sum(s * t for s, t in pairs))
-    return 2 * weights + 2 * (keys + values) * scores
+    return 2 * weights + 2 * config.heads * (config.d_k + config.d_v) * scores
 
 
 def training_flops(
