@@ -105,12 +105,6 @@ def of_seeds(values: Sequence[float]) -> str:
     return mean if len(values) == 1 else f"{mean} [{min(values):.2f}, {max(values):.2f}]"
 
 
-def seeds_of(report: Report) -> list[str]:
-    """Return the seeds that all rows have."""
-    runs = min((one["runs"] for one in report["results"].values()), key=len)
-    return [str(run["seed"]) for run in runs]
-
-
 def conclusions(report: Report) -> SimpleNamespace | None:
     """Count rows that differ from `plain` by more than the error, by the sign of the paper's.
 

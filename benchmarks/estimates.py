@@ -244,13 +244,14 @@ class TrainingStep:
 
 
 @functools.cache
-def operators(name: str) -> int:
-    """Count the operators of a forward and backward pass of a preset's model, uncompiled."""
+def operators(name: str) -> tuple[int, int]:
+    """Count the operators of a preset's forward and backward pass, uncompiled, and of its Muon."""
     import torch  # other estimates do without
     from torch.utils._python_dispatch import TorchDispatchMode
 
     from translate_trt.train.data.batches import Batch
     from translate_trt.train.model import Transformer
+    from translate_trt.train.optimizer import make_optimizers
 
     count = 0
 
@@ -270,7 +271,10 @@ def operators(name: str) -> int:
         with Counter():
             hidden = model.train()(batch.source, batch.source_bias, batch.previous)
             hidden.flatten(0, 1)[batch.target_index].sum().backward()
-    return count
+            passes = count
+            for muon in make_optimizers(model, PRESETS[name].train)[1:]:
+                muon.step()
+    return passes, count - passes
 
 
 def _loss_bytes(config: ModelConfig, tokens: float) -> float:
@@ -301,13 +305,15 @@ def training_step(name: str, gpus: int, given: TrainingInputs) -> TrainingStep:
     with torch.device("meta"):
         parameters = sum(p.numel() for p in Transformer(config).parameters())
     speed = given.matmul_share * given.peak_tflops * 1e12
-    launched = round(tokens / size) * given.launch_share * operators(name)
+    passes, of_muon = operators(name)
+    launched = round(tokens / size) * given.launch_share * passes
     return TrainingStep(
         micro_batch_tokens=size,
         matmuls=training_flops(config, lengths, lengths) / speed,
         activations=_ACCESSES * tokens * activation_bytes(config, torch.bfloat16) / moved,
         loss=_loss_bytes(config, tokens) / moved,
-        optimizer=_OPTIMIZER_BYTES * parameters / moved,
+        # Muon's launches follow a wait for the gradients, so they take longer than its matmuls.
+        optimizer=_OPTIMIZER_BYTES * parameters / moved + of_muon * given.launch_microseconds / 1e6,
         # A ring sends and receives each gradient twice, but for a share of 1 / GPUs.
         exchange=2 * (gpus - 1) / gpus * 4 * parameters / (given.link_terabytes_per_second * 1e12),
         launches=launched * given.launch_microseconds / 1e6,

@@ -232,7 +232,7 @@ def parsers(report: Report) -> None:
     """Draw the F1 of greedy search on dev by steps of training, for each number of trees."""
     found = {f"{one['trees']:,} trees": one["validations"] for one in report["results"]["parsers"]}
     lines = {name: [(x["step"], x["f1"]) for x in points] for name, points in found.items()}
-    _draw_curves(report, {"F1 with gold tags, dev": lines}, "steps")
+    _draw_curves(report, {"F1 with gold tags, dev": lines}, "steps", (0, 100))
 
 
 def recipes(report: Report) -> None:
@@ -258,13 +258,15 @@ def _draw_lines(axes: Any, lines: Lines) -> list[tuple[float, str, str]]:
     return ends
 
 
-def _draw_curves(report: Report, panels: Mapping[str, Lines], across: str) -> None:
+def _draw_curves(
+    report: Report, panels: Mapping[str, Lines], across: str, limits: Any = None
+) -> None:
     """Draw lines in a panel for each quantity, and save the figure."""
     figure = _figure(report, 7 * len(panels), 4)
     grid = figure.subplots(1, len(panels), squeeze=False)
     for axes, (up, lines) in zip(grid[0], panels.items(), strict=True):
         ends = _draw_lines(axes, lines)
-        axes.set(xlabel=across, ylabel=up)
+        axes.set(xlabel=across, ylabel=up, ylim=limits)
         _label_ends(axes, max(axes.get_xlim()), ends)
     _save(figure, report["benchmark"])
 

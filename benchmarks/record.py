@@ -45,6 +45,8 @@ from translate_trt.train.trainer.settings import SETTINGS
 
 TEACHER = "teacher"
 COMMAND = option("--command", required=True, help="command that made all")
+#: Flags of a small model's recipe, and variations of it by name.
+RECIPE, RECIPES = tomllib.loads(Path(__file__).with_name("recipes.toml").read_text()).values()
 
 
 def read_json(path: Path) -> Any:
@@ -120,12 +122,6 @@ def front(given: Namespace) -> Report:
         {"selection": selection, "systems": systems, "rows": rows},
         {"command": given.command, "test": given.test},
     )
-
-
-# ---- recipes ----
-
-#: The recipe of `speedrun` for a small model, and variations by name.
-RECIPE, RECIPES = tomllib.loads(Path(__file__).with_name("recipes.toml").read_text()).values()
 
 
 @benchmark(
