@@ -258,15 +258,13 @@ def _draw_lines(axes: Any, lines: Lines) -> list[tuple[float, str, str]]:
     return ends
 
 
-def _draw_curves(
-    report: Report, panels: Mapping[str, Lines], across: str, limits: Any = None
-) -> None:
+def _draw_curves(report: Report, panels: Mapping[str, Lines], x: str, limits: Any = None) -> None:
     """Draw lines in a panel for each quantity, and save the figure."""
     figure = _figure(report, 7 * len(panels), 4)
     grid = figure.subplots(1, len(panels), squeeze=False)
     for axes, (up, lines) in zip(grid[0], panels.items(), strict=True):
         ends = _draw_lines(axes, lines)
-        axes.set(xlabel=across, ylabel=up, ylim=limits)
+        axes.set(xlabel=x, ylabel=up, ylim=limits)
         _label_ends(axes, max(axes.get_xlim()), ends)
     _save(figure, report["benchmark"])
 

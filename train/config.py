@@ -462,12 +462,13 @@ PRESETS: dict[str, Preset] = {
     # The shape of base and few, large steps, for one H100. Batches and warm-up of NVIDIA's `big` in
     # MLPerf 0.7: 101,000 tokens, 750 steps, and a rate of 1.9e-3 that falls with the inverse square
     # root, on average 1.1e-3 in so many steps. Ott et al. 2018 trained with 1e-3. Constant rate and
-    # a cooldown over a fifth of the steps: Hägele et al. 2024.
+    # a cooldown over a fifth of the steps: Hägele et al. 2024. benchmarks/recipes.toml compares
+    # optimizer, schedule and averaging on Multi30k.
     "speedrun": _preset(
         {},
         {"batch_tokens": 100_000, "steps": 9_000, "warmup_steps": 750, "learning_rate": 1e-3}
-        | {"learning_rate_decay": "none", "cooldown_steps": 1_800, "checkpoint_every": 150}
-        | {"validate_every": 1_500},
+        | {"optimizer": "muon", "learning_rate_decay": "none", "cooldown_steps": 1_800}
+        | {"checkpoint_every": 150, "validate_every": 1_500},
     ),
 }
 

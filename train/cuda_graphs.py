@@ -48,8 +48,8 @@ class ShapeGraphs:
     """A module in training that replays a CUDA graph per shape of its first input.
 
     A backward pass leaves gradients in tensors of the graph, which the next replay overwrites.
-    Weights must therefore have a `.grad` to which they are added (`keep_gradients`); autograd would
-    adopt them as the gradients of other weights.
+    Weights must therefore have a `.grad` to which they are added (`keep_gradients`); to weights
+    without one, autograd would assign the graph's own tensor.
 
     Args of the constructor:
         forward: Module that takes tensors whose shapes the first one determines.
@@ -59,6 +59,8 @@ class ShapeGraphs:
         self._forward = forward
         self._graphs: dict[torch.Size, Callable[..., Any]] = {}
         self._pool: Any = None
+        # Graphs read buffers by address, and a longer sentence replaces the table of sinusoids.
+        self._buffers: list[Tensor] = []
 
     def __call__(self, *inputs: Tensor) -> Tensor:
         """Return the module's output, valid until the next call."""
@@ -67,8 +69,10 @@ class ShapeGraphs:
             found: Tensor = self._forward(*inputs)
             return found
         if shape not in self._graphs:
-            if self._pool is None:  # one pool: no two graphs are in use at a time
+            # Graphs share memory: the backward pass of one ends before another one is replayed.
+            if self._pool is None:
                 self._pool = torch.cuda.graph_pool_handle()
+            self._buffers += self._forward.buffers()
             own = tuple(tensor.clone() for tensor in inputs)
             self._graphs[shape] = torch.cuda.make_graphed_callables(
                 _Forward(self._forward), own, allow_unused_input=True, pool=self._pool
