@@ -10,7 +10,7 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 
 import estimates
 
@@ -105,12 +105,6 @@ def of_seeds(values: Sequence[float]) -> str:
     return mean if len(values) == 1 else f"{mean} [{min(values):.2f}, {max(values):.2f}]"
 
 
-def seeds_of(report: Report) -> list[str]:
-    """Return the seeds that all rows have."""
-    runs = min((one["runs"] for one in report["results"].values()), key=len)
-    return [str(run["seed"]) for run in runs]
-
-
 def conclusions(report: Report) -> SimpleNamespace | None:
     """Count rows that differ from `plain` by more than the error, by the sign of the paper's.
 
@@ -161,22 +155,6 @@ def squares(values: Sequence[float]) -> float:
 
 # ---- Table 1 ----
 
-
-class Order(NamedTuple):
-    """Complexity per layer in Table 1: formula, exponent of n, exponent of d."""
-
-    written: str
-    length: int
-    width: int
-
-
-TABLE1 = {
-    "self-attention": Order("n² d", 2, 1),
-    "self-attention, weights stored": Order("n² d", 2, 1),
-    "restricted self-attention": Order("r n d", 1, 1),
-    "recurrent": Order("n d²", 1, 2),
-    "convolutional": Order("k n d²", 1, 2),
-}
 #: Number of largest sizes that exponents are fitted to; small ones measure the cost of calls.
 FITTED = 3
 

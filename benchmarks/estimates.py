@@ -30,6 +30,17 @@ from translate_trt.train.config import PRESETS, ModelConfig
 Inputs = TypeVar("Inputs")
 
 
+def matmul_weights(config: ModelConfig) -> tuple[int, int, int]:
+    """Count weights: of the encoder, of cross-attention keys and values, of the decoder."""
+    width, keys = config.d_model, config.heads * config.d_k
+    attention = 2 * width * keys + 2 * width * width
+    mixer = 2 * width * width if config.is_recurrent else attention
+    encoder = config.encoder_layers * (attention + 2 * width * config.d_ff)
+    cross = config.distinct_decoder_layers * (width * keys + width * width)
+    per_layer = mixer + width * keys + width * width + 2 * width * config.decoder_inner
+    return encoder, cross, config.decoder_layers * per_layer + width * config.vocabulary_size
+
+
 def forward_flops(config: ModelConfig, source_lengths: list[int], target_lengths: list[int]) -> int:
     """Count the operations of the matmuls of one forward pass; a multiply-add is two operations.
 
@@ -41,23 +52,13 @@ def forward_flops(config: ModelConfig, source_lengths: list[int], target_lengths
         source_lengths: Tokens of each source sentence.
         target_lengths: Tokens of each target sentence.
     """
-    width, heads = config.d_model, config.heads
-    keys, values = heads * config.d_k, heads * config.d_v
-    own = width * (2 * keys + values) + values * width  # weights of self-attention
-    past = 2 * width * width if config.is_recurrent else own
-    feed_forward, decoder_feed_forward = 2 * width * config.d_ff, 2 * width * config.decoder_inner
-    source, target = sum(source_lengths), sum(target_lengths)
+    encoder, cross, decoder = matmul_weights(config)
     pairs = list(zip(source_lengths, target_lengths, strict=True))
-    weights = config.encoder_layers * (own + feed_forward) * source
-    cross = width * keys + values * width
-    weights += config.decoder_layers * (past + decoder_feed_forward + cross) * target
-    # Cross keys and values, which layers of the same weights share.
-    weights += config.distinct_decoder_layers * width * (keys + values) * source
-    weights += width * config.vocabulary_size * target
+    weights = (encoder + cross) * sum(source_lengths) + decoder * sum(target_lengths)
     scores = config.encoder_layers * sum(s * s for s in source_lengths)
     own_scores = 0 if config.is_recurrent else sum(t * t for t in target_lengths)
     scores += config.decoder_layers * (own_scores + sum(s * t for s, t in pairs))
-    return 2 * weights + 2 * (keys + values) * scores
+    return 2 * weights + 2 * config.heads * (config.d_k + config.d_v) * scores
 
 
 def training_flops(
@@ -243,13 +244,14 @@ class TrainingStep:
 
 
 @functools.cache
-def operators(name: str) -> int:
-    """Count the operators of a forward and backward pass of a preset's model, uncompiled."""
+def operators(name: str) -> tuple[int, int]:
+    """Count the operators of a preset's forward and backward pass, uncompiled, and of its Muon."""
     import torch  # other estimates do without
     from torch.utils._python_dispatch import TorchDispatchMode
 
     from translate_trt.train.data.batches import Batch
     from translate_trt.train.model import Transformer
+    from translate_trt.train.optimizer import make_optimizers
 
     count = 0
 
@@ -269,7 +271,10 @@ def operators(name: str) -> int:
         with Counter():
             hidden = model.train()(batch.source, batch.source_bias, batch.previous)
             hidden.flatten(0, 1)[batch.target_index].sum().backward()
-    return count
+            passes = count
+            for muon in make_optimizers(model, PRESETS[name].train)[1:]:
+                muon.step()
+    return passes, count - passes
 
 
 def _loss_bytes(config: ModelConfig, tokens: float) -> float:
@@ -300,13 +305,15 @@ def training_step(name: str, gpus: int, given: TrainingInputs) -> TrainingStep:
     with torch.device("meta"):
         parameters = sum(p.numel() for p in Transformer(config).parameters())
     speed = given.matmul_share * given.peak_tflops * 1e12
-    launched = round(tokens / size) * given.launch_share * operators(name)
+    passes, of_muon = operators(name)
+    launched = round(tokens / size) * given.launch_share * passes
     return TrainingStep(
         micro_batch_tokens=size,
         matmuls=training_flops(config, lengths, lengths) / speed,
         activations=_ACCESSES * tokens * activation_bytes(config, torch.bfloat16) / moved,
         loss=_loss_bytes(config, tokens) / moved,
-        optimizer=_OPTIMIZER_BYTES * parameters / moved,
+        # Muon's launches follow a wait for the gradients, so they take longer than its matmuls.
+        optimizer=_OPTIMIZER_BYTES * parameters / moved + of_muon * given.launch_microseconds / 1e6,
         # A ring sends and receives each gradient twice, but for a share of 1 / GPUs.
         exchange=2 * (gpus - 1) / gpus * 4 * parameters / (given.link_terabytes_per_second * 1e12),
         launches=launched * given.launch_microseconds / 1e6,

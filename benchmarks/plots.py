@@ -21,6 +21,7 @@ _FONTS = "system-ui, 'Segoe UI', Helvetica, Arial, sans-serif"
 _LINE_HEIGHT = 0.17
 
 Report = Mapping[str, Any]
+Lines = Mapping[str, Sequence[tuple[float, float]]]  # points by label
 
 #: Plots of a scaling report by file: part of the report, title, quantities across and up.
 SCALING = {
@@ -50,11 +51,11 @@ def scaling(report: Report) -> None:
         axes = figure.subplots()
         systems = report["results"][growth]
         numbers = [int(number) for number in next(iter(systems.values()))]
-        ends = []
-        for (label, points), colour in zip(systems.items(), PALETTE, strict=False):
-            values = [height(up, point, point["seconds"][0]) for point in points.values()]
-            axes.plot(numbers, values, marker="o", markersize=3.5, color=colour)
-            ends.append((values[-1], label, colour))
+        ends = _draw_lines(axes, {
+            label: [(n, height(up, point, point["seconds"][0]))
+                    for n, point in zip(numbers, points.values(), strict=True)]
+            for label, points in systems.items()
+        })  # fmt: skip
         if not up.startswith("peak"):
             first = next(iter(systems.values())).values()
             limit = [height(up, point, point["least_seconds"]) for point in first]
@@ -119,27 +120,22 @@ def serving(report: Report) -> None:
     figure = _figure(report, 10, 3.6)
     speed, latency = figure.subplots(1, 2)
     speeds = [found["sentences_per_second"][0] for found in results.values()]
-    speed.plot(clients, speeds, marker="o", markersize=3.5, color=PALETTE[0])
+    ends = _draw_lines(speed, {"server": list(zip(clients, speeds, strict=True))})
     speed.axhline(alone, linestyle=":", linewidth=1.5, color=INK)
-    speed.set(ylabel="sentences/s", ylim=(0, None))
+    speed.set(xlabel="clients", ylabel="sentences/s", ylim=(0, None))
     speed.set_title("Throughput of the server by clients", loc="left", fontsize="medium", color=INK)
-    ends = [(speeds[-1], "server", PALETTE[0]), (alone, "runtime, one call", INK)]
     _doubling(speed, clients)
-    _label_ends(speed, clients[-1], ends)
-    ends = []
-    found = [one["milliseconds"] for one in results.values()]
-    for name, values, colour in zip(
-        ("p50", "p95", "p99"), zip(*found, strict=True), PALETTE, strict=False
-    ):
-        latency.plot(clients, values, marker="o", markersize=3.5, color=colour)
-        ends.append((values[-1], name, colour))
-    latency.set(ylabel="ms per request")
+    _label_ends(speed, clients[-1], [*ends, (alone, "runtime, one call", INK)])
+    found = zip(*(one["milliseconds"] for one in results.values()), strict=True)
+    ends = _draw_lines(latency, {
+        name: list(zip(clients, values, strict=True))
+        for name, values in zip(("p50", "p95", "p99"), found, strict=True)
+    })  # fmt: skip
+    latency.set(xlabel="clients", ylabel="ms per request")
     latency.set_title("Latency of a request by clients", loc="left", fontsize="medium", color=INK)
     _doubling(latency, clients)
     _logarithmic(latency)
     _label_ends(latency, clients[-1], ends)
-    for axes in (speed, latency):
-        axes.set(xlabel="clients")
     _save(figure, "serving-clients")
 
 
@@ -193,16 +189,9 @@ def table3(report: Report) -> None:
     figure = _figure(report, 10, 5.6)
     bleu, perplexity = figure.subplots(1, 2, sharey=True)
     base = statistics.mean(plain.tokenized), statistics.mean(plain.perplexity)
-
-    def difference(value: float) -> float:
-        return value - base[0]
-
-    def percent(value: float) -> float:
-        return 100 * (value / base[1] - 1)
-
     for axes, scaled, ours, papers in (
-        (bleu, difference, "tokenized", [row.papers_difference for row in rows]),
-        (perplexity, percent, "perplexity",
+        (bleu, lambda x: x - base[0], "tokenized", [row.papers_difference for row in rows]),
+        (perplexity, lambda x: 100 * (x / base[1] - 1), "perplexity",
          [100 * (row.papers_relative_perplexity - 1) for row in rows]),
     ):  # fmt: skip
         _draw_differences(axes, scaled, [plain, *rows], ours)
@@ -241,22 +230,43 @@ def _draw_differences(
 
 def parsers(report: Report) -> None:
     """Draw the F1 of greedy search on dev by steps of training, for each number of trees."""
-    figure = _figure(report, 7, 4)
-    axes = figure.subplots()
-    ends = []
-    for parser, colour in zip(report["results"]["parsers"], PALETTE, strict=False):
-        steps = [one["step"] for one in parser["validations"]]
-        scores = [one["f1"] for one in parser["validations"]]
-        axes.plot(steps, scores, marker="o", markersize=3.5, color=colour)
-        ends.append((scores[-1], f"{parser['trees']:,} trees", colour))
-    axes.set_ylim(0, 100)
-    axes.set_xlabel("steps")
-    axes.set_ylabel("F1 with gold tags, dev")
-    _label_ends(axes, max(axes.get_xlim()), ends)
-    _save(figure, "parsing-craft")
+    found = {f"{one['trees']:,} trees": one["validations"] for one in report["results"]["parsers"]}
+    lines = {name: [(x["step"], x["f1"]) for x in points] for name, points in found.items()}
+    _draw_curves(report, {"F1 with gold tags, dev": lines}, "steps", (0, 100))
+
+
+def recipes(report: Report) -> None:
+    """Draw loss and BLEU of validations by tokens of training, for each recipe."""
+    panels: dict[str, dict[str, Any]] = {"loss": {}, "bleu": {}}
+    for name, one in report["results"].items():
+        batch = (report["settings"] | one["changes"])["batch-tokens"] / 1e6
+        points = [point for point in one["validation"] if point["kind"] == "validation"]
+        for metric, lines in panels.items():
+            lines[name] = [(point["step"] * batch, point[metric]) for point in points]
+    _draw_curves(report, panels, "million tokens of each side, padding included")
 
 
 # ---- parts ----
+
+
+def _draw_lines(axes: Any, lines: Lines) -> list[tuple[float, str, str]]:
+    """Draw lines of points; return height, label and colour of their ends."""
+    ends = []
+    for (label, points), colour in zip(lines.items(), itertools.cycle(PALETTE), strict=False):
+        axes.plot(*zip(*points, strict=True), marker="o", markersize=3.5, color=colour)
+        ends.append((points[-1][1], label, colour))
+    return ends
+
+
+def _draw_curves(report: Report, panels: Mapping[str, Lines], x: str, limits: Any = None) -> None:
+    """Draw lines in a panel for each quantity, and save the figure."""
+    figure = _figure(report, 7 * len(panels), 4)
+    grid = figure.subplots(1, len(panels), squeeze=False)
+    for axes, (up, lines) in zip(grid[0], panels.items(), strict=True):
+        ends = _draw_lines(axes, lines)
+        axes.set(xlabel=x, ylabel=up, ylim=limits)
+        _label_ends(axes, max(axes.get_xlim()), ends)
+    _save(figure, report["benchmark"])
 
 
 def _figure(report: Report, width: float, height: float) -> Any:
@@ -341,5 +351,5 @@ def _save(figure: Any, name: str, path: Path | None = None) -> None:
 
 #: Drawings by their name in tables.toml.
 DRAWINGS: dict[str, Callable[[Report], None]] = {
-    one.__name__: one for one in (scaling, side_by_side, serving, front, table3, parsers)
+    one.__name__: one for one in (scaling, side_by_side, serving, front, table3, parsers, recipes)
 }

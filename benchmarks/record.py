@@ -5,12 +5,14 @@
     python benchmarks/record.py front --distilled OUT/distilled --teacher OUT/bundle
         --name multi30k --command "bash scripts/distill_multi30k.sh DATA OUT"
         --test test_2016_flickr
+    python benchmarks/record.py recipes RUNS --data DATA [--recipe NAME ...]
     python benchmarks/record.py table3-check PRESET [ROW ...]
     python benchmarks/record.py table3-run RUN --row h16 --preset base [--device cuda] --out FILE
     python benchmarks/record.py table3 DIR [REPORT ...] [--note TEXT] [--out FILE]
 
 - run: settings, training, and the parity evidence of the bundle.
 - front: quality and speed of a teacher and its students, as `translate-trt distill` has measured.
+- recipes: trains small models by variations of `speedrun` at equal tokens, and records them.
 - table3-check tells before hours of training whether PRESET has all rows; table3-run reads the
   figures of a finished run; table3 prints the paper's Table 3 of the runs in DIR and of those in
   earlier tables, which may come from several calls of scripts/table3.sh, and writes one report.
@@ -21,6 +23,8 @@ from __future__ import annotations
 import json
 import math
 import statistics
+import subprocess
+import tomllib
 from argparse import Namespace
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -32,7 +36,7 @@ from harness import Report, benchmark, command, machines_of, main, option
 from render import text_of
 
 from translate_trt.runtime.bundle.manifest import read_manifest
-from translate_trt.train.checkpoint import open_checkpoint
+from translate_trt.train.checkpoint import AVERAGED, open_checkpoint
 from translate_trt.train.config import TABLE3, TrainConfig, preset
 from translate_trt.train.trainer.distributed import choose_device
 from translate_trt.train.trainer.metrics import read_metrics
@@ -41,6 +45,8 @@ from translate_trt.train.trainer.settings import SETTINGS
 
 TEACHER = "teacher"
 COMMAND = option("--command", required=True, help="command that made all")
+#: Flags of a small model's recipe, and variations of it by name.
+RECIPE, RECIPES = tomllib.loads(Path(__file__).with_name("recipes.toml").read_text()).values()
 
 
 def read_json(path: Path) -> Any:
@@ -54,6 +60,16 @@ def median_speed(run: Path) -> float:
     return float(statistics.median(one["target_tokens_per_second"] for one in entries))
 
 
+def validations(run: Path) -> list[dict[str, Any]]:
+    """Return the scores of a run by step; those of its average are the last."""
+    return [
+        {"step": entry["step"], "kind": kind, **entry[kind]}
+        for entry in read_metrics(run)
+        for kind in ("validation", "averaged")
+        if kind in entry
+    ]
+
+
 @benchmark(
     "run", "bundle", option("--run", type=Path, required=True, help="run"), COMMAND, timed=False
 )
@@ -65,16 +81,11 @@ def run(given: Namespace) -> Report:
         for name, one in manifest.targets.items()
     }
     began = (given.run / "run.json").stat().st_mtime  # written when the vocabulary is ready
-    ended = (given.run / "checkpoint-averaged" / "config.json").stat().st_mtime
+    ended = (given.run / AVERAGED / "config.json").stat().st_mtime
     training = {
         "wall_seconds": round(ended - began),
         "median_target_tokens_per_second": median_speed(given.run),
-        "validation": [
-            {"step": entry["step"], "kind": kind, **entry[kind]}
-            for entry in read_metrics(given.run)
-            for kind in ("validation", "averaged")
-            if kind in entry
-        ],
+        "validation": validations(given.run),
     }
     parameters = manifest.model.parameters
     return Report(
@@ -111,6 +122,29 @@ def front(given: Namespace) -> Report:
         {"selection": selection, "systems": systems, "rows": rows},
         {"command": given.command, "test": given.test},
     )
+
+
+@benchmark(
+    "recipes",
+    option("runs", type=Path, help="directory of the runs"),
+    option("--data", type=Path, required=True, help="directory of `translate-trt data prepare`"),
+    option("--recipe", action="append", choices=RECIPES, help="train this one; default: all"),
+    timed=False,
+)
+def recipes(given: Namespace) -> Report:
+    """Train small models by several recipes, and record all that have ended."""
+    results = {}
+    for name, changes in RECIPES.items():
+        out = given.runs / name
+        if name in (given.recipe or RECIPES) and not (out / AVERAGED).exists():
+            settings = (f"--{flag}={value}" for flag, value in (RECIPE | changes).items())
+            subprocess.run(
+                ["translate-trt", "train", "--config=tiny", f"--data={given.data}", "--resume",
+                 f"--output={out}", f"--threads={given.threads}", *settings], check=True,
+            )  # fmt: skip
+        if (out / AVERAGED).exists():
+            results[name] = {"changes": changes, "validation": validations(out)}
+    return Report(results, RECIPE)
 
 
 # ---- Table 3 ----

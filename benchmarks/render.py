@@ -25,8 +25,9 @@ import plots
 from harness import ROOT, machines_of, read_reports, shown
 
 END = "<!-- end -->"
-#: Packages whose versions stand beside figures.
-_PACKAGES = ("torch", "onnxruntime", "joeynmt", "ctranslate2", "pymarian", "ray", "transformers")
+#: Packages whose versions stand beside the figures of reports with a word.
+_PACKAGES = {"torch": "", "onnxruntime": "", "joeynmt": "joeynmt", "ctranslate2": "ctranslate2",
+             "pymarian": "marian", "ray": "shard", "transformers": "transformers"}  # fmt: skip
 
 
 class View(dict[str, Any]):
@@ -84,7 +85,9 @@ def peaks(found: Any) -> str:
 def where(report: Mapping[str, Any]) -> str:
     """Describe date, machine and versions in a sentence."""
     machine, versions = report["machine"], report["versions"]
-    packages = ", ".join(f"{name} {versions[name]}" for name in _PACKAGES if name in versions)
+    text = str([report.get(part) for part in ("benchmark", "settings", "results")]).lower()
+    used = [name for name, word in _PACKAGES.items() if name in versions and word in text]
+    packages = ", ".join(f"{name} {versions[name]}" for name in used)
     kernels = machine.get("kernels", "none")  # old reports lack the entry
     # The reason after "none" is left out.
     compiled = "" if kernels.startswith("none") else f", compiled kernels {kernels}"

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import onnxruntime as ort
+from estimates import matmul_weights
 from harness import seconds_of
 from kernels import PROGRAM, build, runs
 from onnx import numpy_helper, parser
@@ -115,7 +116,7 @@ def work(
     """
     matmuls = attention = moved = 0.0
     weight_bytes = {"int8": 1, "fp32": 4}[precision]
-    encoder, cross, decoder = _parameters(config)
+    encoder, cross, decoder = matmul_weights(config)
     columns = config.heads * (config.d_k + config.d_v)
     for batch in length_sorted_batches([length + 1 for length in sources], batch_tokens):
         moved += weight_bytes * (encoder + cross)
@@ -130,15 +131,3 @@ def work(
             # Caches: of the beams' own tokens, and once per sentence of the source's.
             moved += 4 * columns * config.decoder_layers * (beams * own + steps * source)
     return Work(matmuls, attention, moved)
-
-
-def _parameters(config: ModelConfig) -> tuple[int, int, int]:
-    """Count weights: of the encoder, of cross-attention keys and values, of the decoder."""
-    width, keys = config.d_model, config.heads * config.d_k
-    attention = 2 * width * keys + 2 * width * width
-    mixer = 2 * width * width if config.is_recurrent else attention
-    encoder = config.encoder_layers * (attention + 2 * width * config.d_ff)
-    cross = config.decoder_layers * (width * keys + width * width)
-    per_layer = mixer + width * keys + width * width + 2 * width * config.decoder_inner
-    decoder = config.decoder_layers * per_layer + width * config.vocabulary_size
-    return encoder, cross, decoder

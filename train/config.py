@@ -248,6 +248,11 @@ class TrainConfig:
     )  # fmt: skip
 
     # ---- optimizer: Adam with the schedule of equation 3 ----
+    optimizer: str = setting(
+        "adam", "Optimizer: adam (the paper), or muon for the matrices of the layers and Adam for "
+        "embeddings, LayerNorm and biases (Jordan et al. 2024; torch 2.9).",
+        ("adam", "muon"),
+    )  # fmt: skip
     steps: int = setting(100_000, "Optimizer steps.", least=1)
     warmup_steps: int = setting(4_000, "Steps of learning-rate warm-up.", least=1)
     learning_rate: float = setting(
@@ -260,9 +265,12 @@ class TrainConfig:
         ("inverse-sqrt", "none"),
     )  # fmt: skip
     learning_rate_scale: float = setting(1.0, "Factor of the learning rate.", above=0)
-    cooldown_steps: int = setting(
-        0, "Last steps, in which the learning rate falls linearly to 0.", least=0
-    )
+    cooldown_steps: int = setting(0, "Last steps, in which the learning rate falls to 0.", least=0)
+    cooldown_shape: str = setting(
+        "linear", "Fall of the learning rate: linear, or with 1 minus the square root of the "
+        "elapsed share (Hägele et al. 2024).",
+        ("linear", "1-sqrt"),
+    )  # fmt: skip
     adam_beta1: float = setting(0.9, "Adam's beta_1.", least=0, below=1)
     adam_beta2: float = setting(0.98, "Adam's beta_2.", least=0, below=1)
     adam_epsilon: float = setting(1e-9, "Adam's epsilon.", above=0)
@@ -305,12 +313,21 @@ class TrainConfig:
         "with Triton. It has not run on a GPU yet.",
         ("off", "on"),
     )  # fmt: skip
+    cuda_graphs: str = setting(
+        "off", "Replay the model as CUDA graphs on a GPU, of batches padded to few shapes. It has "
+        "not run on a GPU yet.",
+        ("off", "on"),
+    )  # fmt: skip
 
     # ---- checkpoints, validation and logging ----
     checkpoint_every: int = setting(1_500, "Steps between checkpoints.", least=1)
     average_checkpoints: int = setting(
         5, "Number of last checkpoints to keep and average.", least=1
     )
+    ema_decay: float = setting(
+        0.0, "Decay of a moving average of the weights, which is saved in place of the average of "
+        "the last checkpoints. 0: none.", least=0, below=1,
+    )  # fmt: skip
     validate_every: int = setting(
         15_000, "Steps between validations; the last step is validated, too. 0: only the average "
         "of the last checkpoints.", least=0,
@@ -445,12 +462,13 @@ PRESETS: dict[str, Preset] = {
     # The shape of base and few, large steps, for one H100. Batches and warm-up of NVIDIA's `big` in
     # MLPerf 0.7: 101,000 tokens, 750 steps, and a rate of 1.9e-3 that falls with the inverse square
     # root, on average 1.1e-3 in so many steps. Ott et al. 2018 trained with 1e-3. Constant rate and
-    # a cooldown over a fifth of the steps: Hägele et al. 2024.
+    # a cooldown over a fifth of the steps: Hägele et al. 2024. benchmarks/recipes.toml compares
+    # optimizer, schedule and averaging on Multi30k.
     "speedrun": _preset(
         {},
         {"batch_tokens": 100_000, "steps": 9_000, "warmup_steps": 750, "learning_rate": 1e-3}
-        | {"learning_rate_decay": "none", "cooldown_steps": 1_800, "checkpoint_every": 150}
-        | {"validate_every": 1_500},
+        | {"optimizer": "muon", "learning_rate_decay": "none", "cooldown_steps": 1_800}
+        | {"checkpoint_every": 150, "validate_every": 1_500},
     ),
 }
 

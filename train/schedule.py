@@ -24,10 +24,12 @@ def learning_rate(
     return float(scale * d_model**-0.5 * min(step**-0.5, step * warmup_steps**-1.5))
 
 
-def cooldown(step: int, steps: int, cooldown_steps: int) -> float:
+def cooldown(step: int, steps: int, cooldown_steps: int, shape: str = "linear") -> float:
     """Factor of the learning rate: 1, and falling over the last `cooldown_steps` of `steps`.
 
-    It falls linearly, to 1 / (cooldown_steps + 1) in the last step. Steps count from 1.
-    Hägele et al. 2024, "Scaling Laws and Compute-Optimal Training Beyond Fixed Training Durations".
+    Linear, it is 1 / (cooldown_steps + 1) in the last step; "1-sqrt" is 1 minus the square root of
+    the elapsed share, and falls faster at first. Steps count from 1. Hägele et al. 2024, "Scaling
+    Laws and Compute-Optimal Training Beyond Fixed Training Durations".
     """
-    return min(1.0, (steps + 1 - step) / (cooldown_steps + 1))
+    left = min(1.0, (steps + 1 - step) / (cooldown_steps + 1))
+    return left if shape == "linear" else float(1 - (1 - left) ** 0.5)

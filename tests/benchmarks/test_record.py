@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from translate_trt.train.config import TABLE3
+from translate_trt.train.config import PRESETS, TABLE3, TrainConfig, apply
 
 
 def write_run(
@@ -57,3 +58,23 @@ def test_runs_of_other_conditions_are_not_mixed(tmp_path: Path, changes: dict[st
         merge(paths, "")
     with pytest.raises(SystemExit, match=r"scripts/table3\.sh"):
         merge([], "")
+
+
+def test_recipes_have_equal_tokens_and_the_shares_of_speedrun() -> None:
+    from record import RECIPE, RECIPES
+
+    model, speedrun = PRESETS["tiny"].model, PRESETS["speedrun"].train
+    known = {**vars(model), **vars(speedrun)}
+    for changes in RECIPES.values():
+        flags = {flag.replace("-", "_"): value for flag, value in (RECIPE | changes).items()}
+        assert flags.keys() <= known.keys()
+        train = apply(TrainConfig(), flags)
+        assert train.steps * train.batch_tokens == RECIPE["steps"] * RECIPE["batch-tokens"]
+        assert train.validate_every * 4 == train.steps
+        shares = [
+            Fraction(getattr(one, name), one.steps)
+            for name in ("cooldown_steps", "checkpoint_every", "warmup_steps")
+            for one in (train, speedrun)
+            if name.replace("_", "-") not in changes or "steps" in changes
+        ]
+        assert shares[::2] == shares[1::2]

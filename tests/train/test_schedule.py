@@ -41,3 +41,9 @@ def test_the_cooldown_falls_linearly_over_the_last_steps() -> None:
     assert {cooldown(step, 10, 0) for step in range(1, 11)} == {1}
     # Longer than the run: from a rate below that of the schedule.
     assert [cooldown(step, 3, 5) for step in (1, 2, 3)] == [3 / 6, 2 / 6, 1 / 6]
+
+
+def test_a_1_sqrt_cooldown() -> None:
+    # After k of 99 cooldown steps of 100 parts: 1 - sqrt(k / 100).
+    rates = [cooldown(1_000 - 99 + k, 1_000, 99, "1-sqrt") for k in (0, 1, 25, 81)]
+    assert rates == pytest.approx([1.0, 0.9, 0.5, 0.1])

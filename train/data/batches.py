@@ -15,11 +15,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn import functional as F
 
 from translate_trt.runtime.errors import InputError
 from translate_trt.train.config import END, PAD, START
+from translate_trt.train.cuda_graphs import WIDTH_STEP, padded_shape
 from translate_trt.train.data.alignments import TokenLinks
-from translate_trt.train.model import Transformer, source_padding_bias
+from translate_trt.train.model import Transformer, padding_bias, source_padding_bias
 from translate_trt.train.packing import Packings, packing
 
 log = logging.getLogger("translate_trt")
@@ -131,6 +133,8 @@ class ParallelData:
         corpora: Number of pairs of each corpus, in order; empty if it is one.
         links: Aligned tokens, which batches then have; None for none.
         packs: Whether batches have `packings` instead of a bias.
+        graph_tokens: Elements per side of batches in the few shapes of CUDA graphs
+            (`padded_shape`), always with a bias; 0: no row or column more than sentences need.
         name: Name of the data in messages.
     """
 
@@ -143,6 +147,7 @@ class ParallelData:
     corpora: tuple[int, ...] = ()
     links: TokenLinks | None = None
     packs: bool = False
+    graph_tokens: int = 0
     name: str = "the training text"
 
     def __len__(self) -> int:
@@ -178,12 +183,25 @@ class ParallelData:
             source, source_lengths = source[:, :-1], source_lengths - 1
         target, target_lengths = self.target.padded(rows)
         self._check_ids(source, target)
-        previous = torch.cat((target.new_full((len(rows), 1), START), target[:, :-1]), dim=1)
+        if self.graph_tokens:
+            longest = max(source.shape[1], target.shape[1])
+            count, width = padded_shape(len(rows), longest, self.graph_tokens)
+            more = count - len(rows)  # empty pairs, without targets
+            source, target = (
+                F.pad(ids, (0, width - ids.shape[1], 0, more), value=PAD)
+                for ids in (source, target)
+            )
+            source_lengths, target_lengths = (
+                F.pad(lengths, (0, more)) for lengths in (source_lengths, target_lengths)
+            )
+        previous = torch.cat((target.new_full((len(target), 1), START), target[:, :-1]), dim=1)
         inside = torch.arange(target.shape[1]) < target_lengths[:, None]
         if self.banned_tokens is not None:
             inside &= ~torch.isin(target, torch.from_numpy(self.banned_tokens))
         index = inside.flatten().nonzero()[:, 0]
         bias = None if self.packs else source_padding_bias(source, source_lengths)
+        if self.graph_tokens and bias is None:
+            bias = padding_bias(source_lengths, source.shape[1])
         links: tuple[Tensor | None, Tensor | None] = (None, None)
         if self.links is not None:
             links = self.links.of_batch(rows, target.shape[1], source.shape[1])
@@ -311,6 +329,7 @@ def plan_batches(
     target_lengths: NDArray[np.int64],
     batch_tokens: int,
     shuffle: np.random.Generator | None,
+    width_step: int = 1,
 ) -> list[NDArray[np.int64]]:
     """Group sentences of similar length into batches with little padding.
 
@@ -325,6 +344,7 @@ def plan_batches(
         target_lengths: [sentences].
         batch_tokens: Maximum elements per side of a batch.
         shuffle: Random generator; None for batches by ascending length.
+        width_step: Number of which the widths of batches are multiples.
 
     Returns:
         Row numbers of each batch; every sentence is in exactly one.
@@ -338,7 +358,7 @@ def plan_batches(
     longer = np.maximum(source_lengths, target_lengths)
     difference = np.where(longer % 2, 1, -1) * (source_lengths - target_lengths)
     order: NDArray[np.int64] = _sort_by(rows, longer, difference).astype(np.int64)
-    ends = _cut(longer[order], batch_tokens)
+    ends = _cut(-(-longer[order] // width_step) * width_step, batch_tokens)
     batches = [order[start:end] for start, end in zip([0, *ends], ends, strict=False)]
     if shuffle is not None:
         batches = [batches[index] for index in shuffle.permutation(len(batches))]
@@ -402,10 +422,11 @@ def epoch_batches(
     """
     shuffle = np.random.Generator(np.random.PCG64([seed, epoch]))
     lengths = data.source.lengths, data.target.lengths
+    step = WIDTH_STEP if data.graph_tokens else 1
     if not weights:
-        return plan_batches(*lengths, batch_tokens, shuffle)
+        return plan_batches(*lengths, batch_tokens, shuffle, step)
     rows = _weighted_rows(data.corpora, weights, shuffle)
-    batches = plan_batches(lengths[0][rows], lengths[1][rows], batch_tokens, shuffle)
+    batches = plan_batches(lengths[0][rows], lengths[1][rows], batch_tokens, shuffle, step)
     return [rows[batch] for batch in batches]
 
 

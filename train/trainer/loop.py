@@ -29,6 +29,7 @@ from translate_trt.train.checkpoint import (
     step_of,
 )
 from translate_trt.train.config import guided_head
+from translate_trt.train.cuda_graphs import keep_gradients
 from translate_trt.train.data.batches import Batch, FingerprintCheck, ParallelData
 from translate_trt.train.evaluation.scoring import bleu, chrf, tree_f1
 from translate_trt.train.evaluation.validation import (
@@ -38,6 +39,7 @@ from translate_trt.train.evaluation.validation import (
     validation_loss,
 )
 from translate_trt.train.model import Transformer
+from translate_trt.train.optimizer import AVERAGE, make_optimizers, state_keys, update_average
 from translate_trt.train.packing import reason_for_padding
 from translate_trt.train.schedule import cooldown, learning_rate
 from translate_trt.train.selection import METRICS, Selection, is_better
@@ -80,13 +82,9 @@ class Trainer:
         torch.manual_seed(self.config.seed)
         self.model = Transformer(job.settings.model).to(group.device)
         self.scaler = loss_scaler(group.device, self.dtype)
-        self.optimizer = torch.optim.Adam(
-            self.model.parameters(),
-            lr=0.0,
-            betas=(self.config.adam_beta1, self.config.adam_beta2),
-            eps=self.config.adam_epsilon,
-            fused=True,
-        )
+        self.optimizers = make_optimizers(self.model, self.config)
+        #: Moving average of the weights by name, on their device; empty without `ema_decay`.
+        self.average: dict[str, Tensor] = {}
         self.guided = guided_head(job.settings.model, self.config)
         self.step = self.epoch = self.epoch_step = 0
         self.selection = Selection()
@@ -103,15 +101,20 @@ class Trainer:
         self._norms = torch.zeros(3, dtype=torch.float64, device=group.device)
         if resume or job.settings.origin is not None:
             self._resume()
+        if self.config.ema_decay and not self.average:
+            self.average = {name: one.clone() for name, one in self.model.state_dict().items()}
         fuse = self.config.compile == "on" or (
             self.config.compile == "auto" and group.device.type == "cuda"
         )
         self.packs = self._can_pack()
+        self.graphs = self._can_graph()
         objective = Objective(
             self.model, self.config.label_smoothing, self.dtype, fuse,
             self.config.cudnn_attention == "on", self.guided, self.config.guided_alignment,
-            self._can_fuse_norms(),
+            self._can_fuse_norms(), self.graphs,
         )  # fmt: skip
+        if self.graphs:
+            keep_gradients(self.model)
         self.objective: nn.Module = objective
         if group.size > 1:
             # The only buffer, the sinusoids, has the same values in all processes, but grows in
@@ -131,6 +134,15 @@ class Trainer:
             log.info("batches have padding: %s", reason)
         return not reason
 
+    def _can_graph(self) -> bool:
+        """Return whether the model runs as CUDA graphs; log what prevents it on a GPU."""
+        if self.config.cuda_graphs == "off" or self.group.device.type != "cuda":
+            return False
+        prevented = self.packs or self.guided is not None
+        if prevented and self.group.leads:
+            log.info("no CUDA graphs: packing and guided alignment have other shapes in each batch")
+        return not prevented
+
     def _can_fuse_norms(self) -> bool:
         """Return whether a kernel computes the end of each block; log if Triton is missing."""
         if self.config.fused_norm == "off" or self.group.device.type != "cuda":
@@ -145,7 +157,8 @@ class Trainer:
         """Training pairs, with batches in the format of the model and its loss."""
         data = self.job.data.train.for_model(self.model)
         links = None if self.guided is None else data.links
-        return dataclasses.replace(data, links=links, packs=self.packs)
+        tokens = min(self.config.micro_batch_tokens, self.config.batch_tokens) * self.graphs
+        return dataclasses.replace(data, links=links, packs=self.packs, graph_tokens=tokens)
 
     # ---- one step ----
 
@@ -180,10 +193,13 @@ class Trainer:
             self.config.learning_rate_scale,
             self.config.learning_rate,
             self.config.learning_rate_decay != "none",
-        ) * cooldown(self.step, self.config.steps, self.config.cooldown_steps)
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate
-        self.scaler.unscale_(self.optimizer)
+        ) * cooldown(
+            self.step, self.config.steps, self.config.cooldown_steps, self.config.cooldown_shape
+        )
+        for optimizer in self.optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = rate
+            self.scaler.unscale_(optimizer)
         gradients = [p.grad for p in self.model.parameters() if p.grad is not None]
         # The gradients are those of the whole step: summed over its micro-batches and exchanged
         # between processes, so the norm is the same in all of them.
@@ -194,11 +210,19 @@ class Trainer:
         clipped = (norm > self.config.clip_norm) * bool(self.config.clip_norm)
         counts = torch.stack((norm.double(), torch.ones_like(norm).double(), clipped.double()))
         self._norms += torch.where(bad, 0.0, counts)
-        # A fused optimizer skips its update if found_inf, which GradScaler normally sets, is 1.
-        self.optimizer.found_inf = bad.float()  # type: ignore[attr-defined]
-        self.scaler.step(self.optimizer)
+        for optimizer in self.optimizers:
+            # A fused optimizer skips its update if found_inf, which GradScaler normally sets, is 1.
+            # Muon is not fused, so the host waits for the gradients.
+            optimizer.found_inf = bad.float()  # type: ignore[attr-defined]
+            if isinstance(optimizer, torch.optim.Adam) or not bad:
+                self.scaler.step(optimizer)
         self.scaler.update()
-        self.optimizer.zero_grad(set_to_none=True)
+        if self.graphs:
+            keep_gradients(self.model)
+        else:
+            self.model.zero_grad(set_to_none=True)
+        if self.average:
+            update_average(self.average, self.model, self.config.ema_decay, self.step)
         streak, longest, total = self._skipped
         streak = (streak + 1) * bad
         self._skipped = torch.stack((streak, torch.maximum(streak, longest), total + bad))
@@ -337,7 +361,7 @@ class Trainer:
             "log_likelihood": -likelihood,
             **({} if self.guided is None else {"alignment_loss": alignment}),
             "target_tokens_per_second": speed,
-            "learning_rate": self.optimizer.param_groups[0]["lr"],
+            "learning_rate": self.optimizers[0].param_groups[0]["lr"],
             "gradient_norm": norms / max(1.0, steps),
             **({"clipped_share": clipped / max(1.0, steps)} if self.config.clip_norm else {}),
             "skipped_steps": int(self._skipped[2]),
@@ -472,11 +496,16 @@ class Trainer:
         return path
 
     def _optimizer_tensors(self) -> dict[str, Tensor]:
-        return {
+        """Return the state of the optimizers and the moving average, by `NAME.KEY`."""
+        states: dict[Tensor, dict[str, Tensor]] = {}
+        for optimizer in self.optimizers:
+            states.update(optimizer.state)
+        found = {
             f"{name}.{key}": value
             for name, parameter in self.model.named_parameters()
-            for key, value in self.optimizer.state[parameter].items()
+            for key, value in states.get(parameter, {}).items()
         }
+        return found | {f"{name}.{AVERAGE}": tensor for name, tensor in self.average.items()}
 
     def _resume(self) -> None:
         """Load the last readable checkpoint, the same one in all processes."""
@@ -517,17 +546,26 @@ class Trainer:
                 f"{path} was trained on other data; give --resume the same training text, or "
                 "choose another --output directory."
             )
-        names = dict(self.model.named_parameters())
+        names = {parameter: name for name, parameter in self.model.named_parameters()}
         # A fine-tuning run's checkpoint of step 0 has no optimizer state.
-        keys = ("step", "exp_avg", "exp_avg_sq") if state.step else ()
-        missing = {f"{name}.{key}" for name in names for key in keys} - set(state.optimizer)
+        states = {
+            f"{names[parameter]}.{key}": (optimizer.state[parameter], key)
+            for optimizer in self.optimizers
+            if state.step
+            for group in optimizer.param_groups
+            for parameter in group["params"]
+            for key in state_keys(optimizer)
+        }
+        averages = {f"{name}.{AVERAGE}": name for name in self.model.state_dict()}
+        averages = averages if state.step and self.config.ema_decay else {}
+        missing = {*states, *averages} - set(state.optimizer)
         if missing:
             raise CheckpointError(f"{path}/training lacks {min(missing)}; it is damaged.")
         load_weights(self.model, path)
-        for name, parameter in names.items() if state.step else ():
-            self.optimizer.state[parameter] = {
-                key: state.optimizer[f"{name}.{key}"].to(self.group.device) for key in keys
-            }
+        for name, (values, key) in states.items():
+            values[key] = state.optimizer[name].to(self.group.device)
+        for name, own in averages.items():
+            self.average[own] = state.optimizer[name].to(self.group.device)
         self.step, self.epoch, self.epoch_step = state.step, state.epoch, state.epoch_step
         self._skipped[2] = state.skipped
         self.selection = state.selection
@@ -535,13 +573,15 @@ class Trainer:
             self.scaler.load_state_dict(state.scaler)
 
     def _finish(self, metrics: Metrics | None) -> Path:
-        """Average the last checkpoints (section 6.1) and validate the result."""
+        """Save and validate the moving average, or that of the last checkpoints (section 6.1)."""
         path = self.job.out / AVERAGED
         if self.group.leads:
             # A run that was killed after its last checkpoint may have left old ones.
             remove_old_checkpoints(self.job.out, keep=self.config.average_checkpoints)
             trained = [path for path in numbered_checkpoints(self.job.out) if step_of(path)]
-            weights = average_weights(trained[-self.config.average_checkpoints :])
+            weights = _copy(self.average) or average_weights(
+                trained[-self.config.average_checkpoints :]
+            )
             self.model.load_state_dict(weights)
             self.job.save_checkpoint(path, weights)
         scores = self.validate("averaged", metrics)

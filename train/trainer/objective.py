@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from translate_trt.runtime.bundle.attention_heads import AttentionHeads
+from translate_trt.train.cuda_graphs import ShapeGraphs
 from translate_trt.train.cudnn_attention import cudnn_attention
 from translate_trt.train.data.batches import Batch
 from translate_trt.train.loss import (
@@ -83,6 +84,26 @@ class Losses(NamedTuple):
     alignment: Tensor
 
 
+class MixedPrecision(nn.Module):
+    """Decoder output of a model whose matmuls run in a dtype; arguments are the model's.
+
+    Args of the constructor:
+        model: Model.
+        dtype: Dtype of the matmuls.
+        cudnn: Let torch choose cuDNN's attention on a GPU.
+    """
+
+    def __init__(self, model: Transformer, dtype: torch.dtype, cudnn: bool) -> None:
+        super().__init__()
+        self.model, self.dtype, self.cudnn = model, dtype, cudnn
+
+    def forward(self, *inputs: Any) -> Tensor:
+        device = self.model.projection_weight.device
+        with cudnn_attention(device, self.cudnn), autocast(device, self.dtype):
+            hidden: Tensor = self.model(*inputs)
+            return hidden
+
+
 class Objective(nn.Module):
     """Losses of a batch.
 
@@ -95,6 +116,7 @@ class Objective(nn.Module):
         guided: Head of cross-attention that learns the alignments of batches.
         guided_weight: Weight of that loss.
         fused_norm: Compute the end of each post-norm block by a kernel of train/fused_norm.py.
+        graphs: Run the model by CUDA graphs. Batches must have fixed shapes, and weights gradients.
     """
 
     def __init__(
@@ -107,10 +129,13 @@ class Objective(nn.Module):
         guided: AttentionHeads | None = None,
         guided_weight: float = 0.0,
         fused_norm: bool = False,
+        graphs: bool = False,
     ) -> None:
         super().__init__()
         self.banned_tokens = model.banned_tokens
-        self.model, self.smoothing, self.dtype, self.cudnn = model, smoothing, dtype, cudnn
+        self.model, self.smoothing, self.dtype = model, smoothing, dtype
+        self.mixed = MixedPrecision(model, dtype, cudnn)
+        self.graphs = ShapeGraphs(self.mixed) if graphs else None
         self.guided, self.guided_weight = guided, guided_weight
         self.method = choose_method(
             model.projection_weight.device, dtype, model.config.vocabulary_size, fuse
@@ -131,11 +156,10 @@ class Objective(nn.Module):
         if self.guided is not None:
             recorded = RecordedHead(self.guided.layer, self.guided.heads[0])
         with whole_layers(self.exceeds_bucket):
-            with (
-                cudnn_attention(weight.device, self.cudnn),
-                autocast(weight.device, self.dtype),
-            ):
-                hidden = self.model(
+            if self.graphs is not None and batch.source_bias is not None:
+                hidden = self.graphs(batch.source, batch.source_bias, batch.previous)
+            else:
+                hidden = self.mixed(
                     batch.source, batch.source_bias, batch.previous, recorded, batch.packings
                 )
             rows = batch.target_index

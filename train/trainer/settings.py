@@ -38,7 +38,7 @@ SETTINGS = "run.json"
 LANGUAGES = ("source_language", "target_language")
 
 #: Settings that a resumed run may change: they decide only when and how it ends.
-MAY_CHANGE = ("steps", "cooldown_steps", "patience")
+MAY_CHANGE = ("steps", "cooldown_steps", "cooldown_shape", "patience")
 
 # Name of the session in run.json.
 _SESSION = "torchrun"
@@ -220,8 +220,8 @@ def resumed_settings(
         if kept:
             log.warning(
                 "the run in %s keeps its settings, some of which are not those of %s: %s. Of a "
-                "resumed run, only --steps, --cooldown-steps and --patience can be changed.",
-                out, preset_name, ", ".join(kept),
+                "resumed run, only %s can be changed.",
+                out, preset_name, ", ".join(kept), ", ".join(MAY_CHANGE),
             )  # fmt: skip
     return Settings(
         model,

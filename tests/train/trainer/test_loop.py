@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -111,6 +111,19 @@ def test_the_average_is_of_the_last_checkpoints(trained: Run, tmp_path: Path) ->
         assert torch.equal(tensor, expected.float())
 
 
+def test_a_moving_average_takes_the_place_of_the_last_checkpoints(
+    make_trainer: Callable[..., Trainer],
+) -> None:
+    trainer = make_trainer(steps=12, checkpoint_every=1, average_checkpoints=12, ema_decay=0.5)
+    initial = {name: tensor.clone() for name, tensor in trainer.model.state_dict().items()}
+    averaged = weights(cast(Path, trainer.run()))
+    for name, expected in initial.items():
+        for step, path in enumerate(numbered_checkpoints(trainer.job.out), 1):
+            share = min(0.5, (1 + step) / (10 + step))  # of the old average
+            expected = share * expected + (1 - share) * weights(path)[name]
+        assert torch.allclose(averaged[name], expected, atol=1e-6)
+
+
 @pytest.mark.slow
 def test_interrupted_saves_and_resumes(
     run: Run, text: Text, settings: Settings, tmp_path: Path
@@ -186,19 +199,21 @@ def test_a_repeated_signal_changes_nothing(sent: signal.Signals) -> None:
     assert signal.getsignal(sent) is before
 
 
+@pytest.mark.parametrize("changes", [{}, {"optimizer": "muon", "ema_decay": 0.7}])
 def test_resume_with_dropout_in_one_process(
-    run: Run, trained: Run, text: Text, settings: Settings, tmp_path: Path
+    changes: Settings, run: Run, trained: Run, text: Text, settings: Settings, tmp_path: Path
 ) -> None:
     # 200 pairs are a dozen batches: the seam at step 7 lies within the second epoch.
-    trained(tmp_path / "whole", steps=11)
-    trained(tmp_path / "parts", steps=7)
-    prepare_job(text, tmp_path / "begun", "tiny", {**settings, "steps": 11})  # and no step
+    trained(tmp_path / "whole", steps=11, **changes)
+    trained(tmp_path / "parts", steps=7, **changes)
+    prepare_job(text, tmp_path / "begun", "tiny", {**settings, **changes, "steps": 11})  # no step
     name = "checkpoint-00000011"
     state = json.loads((tmp_path / "whole" / name / "training/state.json").read_text())
     assert state["epoch"] > 0
     for parts in ("parts", "begun"):
         run(tmp_path / parts, resume=True, steps=11)
-        assert_equal(tmp_path / "whole" / name, tmp_path / parts / name)
+        for one in (name, AVERAGED):
+            assert_equal(tmp_path / "whole" / one, tmp_path / parts / one)
 
 
 def test_the_seed_decides(run: Run, tmp_path: Path) -> None:
@@ -381,13 +396,13 @@ def test_the_learning_rate_is_the_schedules(make_trainer: Callable[..., Trainer]
     for step in (1, 2):
         trainer._optimizer_step(a_step(trainer.job, (0, 5)))
         expected = 0.8 * 32**-0.5 * step * 20**-1.5  # the preset's scale, within the warm-up
-        assert trainer.optimizer.param_groups[0]["lr"] == pytest.approx(expected, rel=1e-12)
+        assert trainer.optimizers[0].param_groups[0]["lr"] == pytest.approx(expected, rel=1e-12)
     trainer.config = dataclasses.replace(trainer.config, steps=4, cooldown_steps=2)
     for step, share in ((3, 2 / 3), (4, 1 / 3)):
         trainer._optimizer_step(a_step(trainer.job, (0, 5)))
         expected = share * 0.8 * 32**-0.5 * step * 20**-1.5
-        assert trainer.optimizer.param_groups[0]["lr"] == pytest.approx(expected, rel=1e-12)
-    group = trainer.optimizer.param_groups[0]
+        assert trainer.optimizers[0].param_groups[0]["lr"] == pytest.approx(expected, rel=1e-12)
+    group = trainer.optimizers[0].param_groups[0]
     assert (group["betas"], group["eps"]) == ((0.9, 0.98), 1e-9)
 
 
@@ -440,11 +455,14 @@ def poison(trainer: Trainer, steps: Callable[[int], bool]) -> None:
     trainer.objective = Poisoned()
 
 
-@pytest.mark.parametrize("clip_norm", [0.0, 0.5])
+@pytest.mark.parametrize(("clip_norm", "optimizer"), [(0.0, "adam"), (0.5, "adam"), (0.0, "muon")])
 def test_a_non_finite_gradient_skips_only_its_step(
-    clip_norm: float, make_trainer: Callable[..., Trainer], caplog: pytest.LogCaptureFixture
+    clip_norm: float,
+    optimizer: str,
+    make_trainer: Callable[..., Trainer],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    trainer = make_trainer(steps=3, log_every=1, clip_norm=clip_norm)
+    trainer = make_trainer(steps=3, log_every=1, clip_norm=clip_norm, optimizer=optimizer)
     out = trainer.job.out
     poison(trainer, lambda step: step == 2)
     trained: list[list[torch.Tensor]] = []
@@ -452,8 +470,7 @@ def test_a_non_finite_gradient_skips_only_its_step(
 
     def note() -> None:
         update()
-        state = trainer.optimizer.state.values()
-        moments = [x.clone() for s in state for x in (s["step"], s["exp_avg"], s["exp_avg_sq"])]
+        moments = [x.clone() for x in trainer._optimizer_tensors().values()]
         trained.append([*(p.detach().clone() for p in trainer.model.parameters()), *moments])
 
     trainer._update = note  # type: ignore[method-assign]
