@@ -17,10 +17,8 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from support import ray_hosts
 from support.paths import ROOT
 from support.ray_cluster import RayCluster
-from support.ray_hosts import Host
 
 from translate_trt.runtime import Translator
 from translate_trt.runtime.json_lines import read_json_lines
@@ -150,15 +148,6 @@ def start(cluster: RayCluster, bundle: Path, text: Path) -> Iterator[Callable[..
             pipe.close()
 
 
-@pytest.fixture
-def poisoned(text: Path, tmp_path: Path) -> Path:
-    """Add a file with a single shard that takes several seconds."""
-    for path in text.iterdir():
-        (tmp_path / path.name).write_bytes(path.read_bytes())
-    (tmp_path / "c.txt").write_text((" ".join(WORDS * 40) + "\n") * 30)
-    return tmp_path
-
-
 def check(out: Path, expected: dict[str, str], tidy: bool = True) -> None:
     """Check that the outputs are complete; `tidy` also checks that all parts are removed."""
     assert {path.name: path.read_text() for path in out.glob("*.txt")} == expected
@@ -246,101 +235,6 @@ def test_ray_itself_killed(
     check(out, expected, tidy=False)
 
 
-@pytest.fixture(scope="module")
-def hosts() -> Iterator[list[Host]]:
-    """A head and three workers, each in its own network namespace."""
-    if reason := ray_hosts.missing():
-        pytest.skip(reason)
-    with ray_hosts.hosts(4) as hosts:
-        yield hosts
-
-
-class Frozen:
-    """Pause every worker once it has started a shard, until each host has a paused worker.
-
-    So there is work left when something is done to a host, however fast the others are.
-    """
-
-    def __init__(self, run: Run, hosts: Sequence[Host]) -> None:
-        self._run, self._hosts = run, hosts
-        self.workers: dict[int, tuple[int, Path]] = {}  # by the number of its host
-
-    def __call__(self) -> bool:
-        """True once each host has a paused worker with an unfinished shard."""
-        for host in self._hosts:
-            if host.number not in self.workers:
-                self._stop(host)
-        return len(self.workers) == len(self._hosts)
-
-    def _stop(self, host: Host) -> None:
-        here = host.processes()
-        for pid in set(self._run.at_work()) & here:
-            os.kill(pid, signal.SIGSTOP)
-            for path, worker in self._run.begun().items():
-                if worker == pid:
-                    self.workers[host.number] = pid, path
-                    return
-            os.kill(pid, signal.SIGCONT)  # it had just finished
-
-    def go_on(self, host: Host) -> None:
-        os.kill(self.workers[host.number][0], signal.SIGCONT)
-
-
-def test_hosts_cut_off_killed_and_the_head_restarted(
-    hosts: list[Host], bundle: Path, text: Path, tmp_path: Path, expected: dict[str, str]
-) -> None:
-    head, cut, killed, left = hosts
-    ray_hosts.start_cluster(hosts)
-    ray = head.processes()
-    out = tmp_path / "out"
-    flags = ["--address", ray_hosts.HEAD]
-    first = Run(bundle, text, out, *flags, prefix=head.prefix)
-    try:
-        first.wait_for(lambda: len(first.records()) >= 2)
-        first.wait_for(Frozen(first, hosts[1:]))
-        head.kill(spared=head.processes() - ray)
-        head.start_ray()  # a new one, which knows nothing of the old one
-        head.wait_for_ray()
-        code, stdout, err = first.end()
-    finally:
-        first.process.kill()
-    assert (code, stdout) == (1, ""), err
-    assert all(line.startswith("translate-trt: ") for line in err.splitlines()), err
-    count = len(first.records())
-    assert err.endswith(
-        f" Ray's own messages are in {out}/_corpus/ray.log. {count} of 34 shards are finished; "
-        "run the same command again to continue.\n"
-    )
-    kept = first.records()
-    for host in hosts[1:]:
-        host.kill()
-    for host in hosts[1:]:
-        host.start_ray()
-    for host in hosts[1:]:
-        host.wait_for_ray()
-
-    second = Run(bundle, text, out, *flags, prefix=head.prefix)
-    try:
-        frozen = Frozen(second, hosts[1:])
-        second.wait_for(frozen)
-        cut.plug(False)
-        killed.kill()
-        frozen.go_on(left)
-        worker, shard = frozen.workers[cut.number]
-        second.wait_for(lambda: began(shard) != worker)
-        now = second.records()
-        for path in now.keys() & kept.keys():
-            assert now[path] == kept[path]  # not done again
-        frozen.go_on(cut)  # the worker that was taken for dead goes on, at a shard of another's
-        code, stdout, err = second.end()
-    finally:
-        second.process.kill()
-    assert code == 0, err
-    assert stdout.splitlines()[3].split()[:3] == ["all", "1,000", "2"]
-    cut.kill()
-    check(out, expected, tidy=False)
-
-
 def test_a_machine_killed(
     start: Callable[..., Run], cluster: RayCluster, tmp_path: Path, expected: dict[str, str]
 ) -> None:
@@ -353,27 +247,6 @@ def test_a_machine_killed(
     assert out.splitlines()[3].split()[:3] == ["all", "1,000", "2"]
     # A worker of that machine may live a moment longer, and write its part once more.
     check(tmp_path / "out", expected, tidy=False)
-
-
-def test_a_shard_that_kills_its_workers(
-    start: Callable[..., Run], poisoned: Path, tmp_path: Path, expected: dict[str, str]
-) -> None:
-    run = start(tmp_path / "out", poisoned, "--attempts", "2")
-    started = run.parts / "c.txt/00000.started.json"
-    killed: list[int] = []
-    deadline = time.monotonic() + WAIT
-    while run.process.poll() is None and time.monotonic() < deadline:
-        if started.exists() and not started.with_name("00000.json").exists():
-            pid = json.loads(started.read_bytes())["pid"]
-            if pid not in killed and len(killed) < 2:
-                os.kill(pid, signal.SIGKILL)
-                killed.append(pid)
-        time.sleep(0.002)
-    code, out, err = run.end()
-    assert (code, out, len(killed)) == (1, "", 2), err
-    assert "1 of 35 shards failed 2 times: c.txt, shard 0: its worker was lost" in err
-    assert "34 of 35 shards are finished; run the same command again to continue." in err
-    assert {path.name: path.read_text() for path in (tmp_path / "out").glob("*.txt")} == expected
 
 
 def test_a_cluster_of_this_machine_listens_to_no_other(
