@@ -21,22 +21,10 @@ pytestmark = [
 ]
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "translate",
-        "directory",
-        *(
-            pytest.param(name, marks=pytest.mark.nightly)
-            for name in ("data prepare", "train", "corpus")
-        ),
-    ],
-)
+@pytest.mark.parametrize("name", ["translate", "directory"])
 def test_a_killed_command_leaves_the_old_output_or_the_new_one(
     name: str, tmp_path: Path, tokenizer_model: Path
 ) -> None:
-    if name == "corpus":
-        pytest.importorskip("pyarrow", reason="the packages of corpora are needed")
     done = subprocess.run(
         [sys.executable, "-m", "support.killed_writers", name, tmp_path, tokenizer_model],
         cwd=ROOT / "tests", capture_output=True, text=True, timeout=300, check=False,
