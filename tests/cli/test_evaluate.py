@@ -165,15 +165,6 @@ def test_json(three: list[Path]) -> None:
     assert second["difference"]["p_value"] < 0.01
 
 
-def test_the_tokenization_reaches_score_and_difference(three: list[Path]) -> None:
-    reference, good, bad = three
-    found = result("--reference", reference, good, bad, "--tokenize", "none")["systems"]
-    scores = [system["scores"]["bleu"] for system in found]
-    assert "tok:none" in scores[0]["signature"]
-    difference = scores[1]["score"] - scores[0]["score"]
-    assert found[1]["difference"]["value"] == pytest.approx(difference)
-
-
 def test_the_language_of_tokenized_bleu(three: list[Path], tmp_path: Path) -> None:
     def tokens(*flags: object) -> str:
         (system,) = result(three[1], "--metric", "tokenized-bleu", *flags)["systems"]
