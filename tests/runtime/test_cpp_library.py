@@ -158,13 +158,6 @@ def test_requests_that_are_refused(
     assert probe.ask(lines=["a", "b"], **wrong)["error"][0] == status
 
 
-def test_errors_name_their_line(probe: Probe, compiled_bundle: Path) -> None:
-    probe.load(compiled_bundle, threads=1)
-    asked = {"lines": ["a", "b"], "constraints": [[], ["c"]], "options": {"beam_size": 1}}
-    for names, name in (([], "line 2 of this call"), (["x", "sentence 7"], "sentence 7")):
-        assert name in probe.ask(**asked, line_names=names)["error"][1]
-
-
 @pytest.mark.parametrize("threshold", [None, 0.12])
 def test_alignments_and_words(probe: Probe, compiled_bundle: Path, threshold: float | None) -> None:
     translator = Translator(compiled_bundle, threads=1)
@@ -517,47 +510,6 @@ def test_kernels_beside_the_library_are_found(
     )
     # It asks for a worker per core; more than the process may use are lowered and told.
     assert f"compiled kernels: {search_kernels}" in done.stderr.decode().splitlines()
-
-
-@pytest.mark.nightly
-def test_linked_kernels_need_neither_another_library_nor_onnxruntime(
-    library: Library, compiled_bundle: Path, search_kernels: str, tmp_path: Path
-) -> None:
-    sentencepiece = library.folder / "third-party/sentencepiece/sentencepiece-0.2.1/sentencepiece"
-    archive = library.folder / "library/sentencepiece/src/libsentencepiece.a"
-    for command in (
-        ["cmake", "-S", ROOT / "runtime/cpp", "-B", tmp_path / "build",
-         "-DTRANSLATE_TRT_STATIC_KERNELS=ON", "-DTRANSLATE_TRT_ONNXRUNTIME=OFF",
-         f"-DTRANSLATE_TRT_ARCHIVES={library.folder / 'archives'}",
-         f"-DSENTENCEPIECE_LIBRARY={archive}",
-         f"-DSENTENCEPIECE_INCLUDE_DIR={sentencepiece / 'src'}"],
-        ["cmake", "--build", tmp_path / "build"],
-        ["cmake", "--install", tmp_path / "build", "--prefix", tmp_path / "installed"],
-        ["cmake", "-S", ROOT / "examples/cpp_service", "-B", tmp_path / "service",
-         f"-DCMAKE_PREFIX_PATH={tmp_path / 'installed'}"],
-        ["cmake", "--build", tmp_path / "service"],
-    ):  # fmt: skip
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stdout + done.stderr
-
-    def run(kernels: str | None) -> subprocess.CompletedProcess[str]:
-        environment = {**library.environment(), "TRANSLATE_TRT_ONNXRUNTIME": "/nowhere"}
-        del environment["TRANSLATE_TRT_KERNELS"]
-        if kernels is not None:
-            environment["TRANSLATE_TRT_KERNELS"] = kernels
-        return subprocess.run(
-            [tmp_path / "service/translate_service", compiled_bundle, "onnx-int8"],
-            input="the cat runs.\n", env=environment, capture_output=True, text=True, check=False,
-        )  # fmt: skip
-
-    done = run(None)
-    assert f"compiled kernels: {search_kernels}" in done.stderr.splitlines()
-    (expected,) = Translator(compiled_bundle, "onnx-int8", threads=1).translate(["the cat runs."])
-    assert json.loads(done.stdout)["translation"] == expected.text
-    assert (
-        "there are no compiled kernels, and this library was built without it" in run("none").stderr
-    )
-    assert "this library has kernels linked in" in run("/nowhere").stderr
 
 
 # ---- under sanitizers ----

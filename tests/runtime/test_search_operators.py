@@ -29,18 +29,10 @@ Run = Callable[[Inputs], list[Array]]
 # Element types of the outputs.
 _KINDS = {"f": TensorProto.FLOAT, "i": TensorProto.INT64, "b": TensorProto.BOOL}
 OUTPUTS = {
-    "Embed": "f",
-    "Embed8": "f",
-    "EmbedSource": "f",
-    "EmbedSource8": "f",
-    "SourceBias": "f",
-    "SourceShortlist": "i",
-    "ForcedColumns": "ii",
-    "SelectBeams": "iifibfiib",
-    "ExtendAncestry": "f",
-    "FollowAncestry": "fib",
-    "FollowParents": "f",
-}
+    "Embed": "f", "Embed8": "f", "EmbedSource": "f", "EmbedSource8": "f", "SourceBias": "f",
+    "SourceShortlist": "i", "ForcedColumns": "ii", "SelectBeams": "iifibfiib",
+    "ExtendAncestry": "f", "FollowAncestry": "fib", "FollowParents": "f",
+}  # fmt: skip
 
 
 @pytest.fixture(scope="session")

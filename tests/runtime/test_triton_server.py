@@ -174,52 +174,6 @@ def test_bad_requests_fail_alone(
 
 
 TEXT = {"name": "TEXT", "shape": [1, 1], "datatype": "BYTES", "data": ["a"]}
-BEAM = {"name": "BEAM_SIZE", "shape": [2, 1], "datatype": "INT32", "data": [1, 2]}
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        pytest.param(b"\xff\xfe", id="not-utf-8"),
-        {"inputs": [{**TEXT, "shape": [1, 2], "data": ["a", "b"]}]},
-        {"inputs": [{**TEXT, "shape": [0, 1], "data": []}]},
-        {"inputs": [TEXT, BEAM]},
-    ],
-)  # fmt: skip
-def test_malformed_requests(server: TritonServer, translator: Translator, body: Any) -> None:
-    content = body if isinstance(body, bytes) else json.dumps(body).encode()
-    status, answer = server.get("v2/models/translation/infer", content)
-    assert status >= 400, answer  # to Triton some of them are the server's fault
-    assert json.loads(answer)["error"]
-    (answer_of_next,) = server.ask([request("the cat runs.")])
-    check(answer_of_next, translator.translate(["the cat runs."]))
-
-
-def test_an_expensive_request_beside_cheap_ones(
-    server: TritonServer, translator: Translator, lines: list[str]
-) -> None:
-    before = settled(server)
-    text = 3900 * LIMIT  # characters
-    large = server.clients([expensive(3900)])
-    wait_until(lambda: server.metrics()["waiting_sentences"] > 0)
-    some = lines[:20]
-    for answer, one in zip(
-        server.ask([request(line) for line in some]), translator.translate(some), strict=True
-    ):
-        check(answer, [one])
-    (late,) = server.ask([expensive(3000, timeout=300_000)])
-    assert "timeout of 300000 microseconds expired before it was translated" in late["error"]
-    assert late["status"] == "StatusCode.UNAVAILABLE"
-    assert not large.answered()
-    large.stop()
-    wait_until(lambda: server.metrics()["requests_in_work"] == 0)
-    after = {name: value - before[name] for name, value in settled(server).items()}
-    outcomes = ("success", "busy", "timeout", "cancelled", "failed")
-    assert [after[name] for name in outcomes] == [20, 0, 1, 1, 0]
-    # Of the two, what was not begun was not translated: a segment has less than 48 characters.
-    assert 0 < after["sentences_total"] < text / 48 / 2
-    assert after["waiting_sentences"] == after["running_sentences"] == 0
-    assert after["request_seconds_count"] == 20
 
 
 def settled(server: TritonServer) -> dict[str, float]:
