@@ -319,43 +319,30 @@ def test_other_backends(probe: Probe, compiled_bundle: Path, tmp_path: Path) -> 
 
 
 def test_load_options_out_of_range(probe: Probe, compiled_bundle: Path) -> None:
-    for options, expected, message in (
-        ({"workers": -1}, "TT_OPTION_ERROR", "workers is -1"),
-        ({"threads": -1}, "TT_OPTION_ERROR", "threads is -1"),
-        ({"batch_tokens": -1}, "TT_OPTION_ERROR", "batch_tokens is -1"),
-        ({"batches": -1}, "TT_OPTION_ERROR", "batches is -1"),
-        ({"capacity": -1}, "TT_OPTION_ERROR", "capacity is -1"),
-        ({"device": "gpu"}, "TT_OPTION_ERROR", "device is 'gpu'"),
-        ({"device": "cuda:x"}, "TT_OPTION_ERROR", "device is 'cuda:x'"),
-        ({"device": "cuda"}, "TT_BACKEND_ERROR", "cannot use the device cuda"),
-        (
-            {"device": "cuda", "target": "onnx-int8"},
-            "TT_OPTION_ERROR",
-            "onnx-int8 runs on a CPU only, and device is 'cuda'. Choose onnx-fp16",
-        ),
-        ({"device": "tensorrt"}, "TT_OPTION_ERROR", "Write cuda or tensorrt-rtx"),
-        (
-            {"device": "tensorrt-rtx"},
-            "TT_OPTION_ERROR",
-            "the option provider, or TRANSLATE",
-        ),
-        (
-            {"device": "tensorrt-rtx", "provider": "/nowhere"},
-            "TT_OPTION_ERROR",
-            "provider is '/nowhere', and there is no such file",
-        ),
-        ({"target": "onnx-fp8"}, "TT_BUNDLE_ERROR", "it has: onnx-fp32, onnx-int8"),
-        ({"shortlist": True}, "TT_BUNDLE_ERROR", "there is no shortlist to use"),
-        (
-            {"onnxruntime": "/nowhere", "kernels": "none"},
-            "TT_BACKEND_ERROR",
-            "cannot load ONNX Runtime",
-        ),
-        ({"kernels": "/nowhere"}, "TT_OPTION_ERROR", "there is no such file"),
-        ({"kernels": str(HEADER)}, "TT_BACKEND_ERROR", "no library of compiled kernels"),
-    ):
-        status, found = probe.refuses(compiled_bundle, **options)
-        assert (status, message in found) == (expected, True), found
+    numbers = ("workers", "threads", "batch_tokens", "batches", "capacity")
+    for status, refused in {
+        "TT_OPTION_ERROR": [
+            *(({name: -1}, f"{name} is -1") for name in numbers),
+            *(({"device": name}, f"device is '{name}'") for name in ("gpu", "cuda:x")),
+            ({"device": "cuda", "target": "onnx-int8"}, "onnx-int8 runs on a CPU only"),
+            ({"device": "tensorrt"}, "Write cuda or tensorrt-rtx"),
+            ({"device": "tensorrt-rtx"}, "the option provider, or TRANSLATE"),
+            ({"device": "tensorrt-rtx", "provider": "/nowhere"}, "there is no such file"),
+            ({"kernels": "/nowhere"}, "there is no such file"),
+        ],
+        "TT_BUNDLE_ERROR": [
+            ({"target": "onnx-fp8"}, "it has: onnx-fp32, onnx-int8"),
+            ({"shortlist": True}, "there is no shortlist to use"),
+        ],
+        "TT_BACKEND_ERROR": [
+            ({"device": "cuda"}, "cannot use the device cuda"),
+            ({"onnxruntime": "/nowhere", "kernels": "none"}, "cannot load ONNX Runtime"),
+            ({"kernels": str(HEADER)}, "no library of compiled kernels"),
+        ],
+    }.items():
+        for options, message in refused:
+            found, said = probe.refuses(compiled_bundle, **options)
+            assert (found, message in said) == (status, True), said
 
 
 def test_kernels_for_bundles_of_another_format_are_refused(
@@ -398,7 +385,6 @@ def test_a_library_that_is_not_onnxruntime(
     assert (status, "needs 1.21 or newer" in message) == ("TT_BACKEND_ERROR", True)
 
 
-EN_DE = {"source_language": "en", "target_language": "de"}
 # ---- the interface ----
 
 

@@ -13,7 +13,7 @@ import pytest
 from support.browser import browser, running
 from support.paths import ROOT
 
-from translate_trt.runtime import SearchOptions, Translator
+from translate_trt.runtime import Translator
 
 pytest.importorskip("uvicorn", reason="the extra serve is not installed")
 from translate_trt.runtime.serve.http.app import create_app
@@ -184,27 +184,6 @@ def test_aligned_words_light_each_other(opened: Opened, translator: Translator) 
 
 
 @pytest.mark.nightly
-def test_another_word_continues_the_translation(opened: Opened, translator: Translator) -> None:
-    page = opened.open()
-    opened.type("the cat runs.")
-    shown = opened.translated()
-    options = SearchOptions(beam_size=4, alternatives=6)
-    texts = [one.text for one in translator.translate(["the cat runs."], options)[0].hypotheses]
-    others = [one for one in dict.fromkeys(texts) if one and one != shown]
-    page.locator("#target .word").first.click()
-    page.wait_for_selector(".choice")
-    choices = page.locator(".choice")
-    number = next(n for n in range(choices.count())
-                  if "current" not in (choices.nth(n).get_attribute("class") or ""))  # fmt: skip
-    wanted = choices.nth(number).locator(".continuation").inner_text()
-    choices.nth(number).click()
-    assert page.locator("#target").inner_text() == wanted
-    assert wanted in others
-    assert page.locator(".menu").count() == 0
-    assert page.evaluate("document.activeElement.className").startswith("word")
-
-
-@pytest.mark.nightly
 def test_the_keyboard_suffices(opened: Opened) -> None:
     page = opened.open()
     answer(page, "**/alternatives", json.dumps({"alternatives": [
@@ -303,20 +282,6 @@ def test_a_busy_server_is_asked_again(opened: Opened) -> None:
     page.wait_for_selector("#message >> text=The server is starting or shutting down.")
     page.wait_for_selector("#target .word >> text=b")
     page.wait_for_selector("#message", state="hidden")
-
-
-@pytest.mark.nightly
-def test_languages_are_swapped_with_the_texts(opened: Opened) -> None:
-    page = opened.open()
-    opened.type("the cat runs.")
-    shown = opened.translated()
-    page.click("#swap")
-    assert page.input_value("#source") == shown
-    assert page.input_value("#source-language") == "de"
-    assert page.input_value("#target-language") == "en"
-    page.reload()
-    page.wait_for_selector("#target-language option", state="attached")
-    assert page.input_value("#source-language") == "de"
 
 
 @pytest.mark.nightly
