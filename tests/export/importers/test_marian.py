@@ -59,7 +59,7 @@ def test_logits(both: Pair) -> None:
     assert bias[[PAD, START]].tolist() == [BANNED_BIAS, BANNED_BIAS]
 
 
-@pytest.mark.parametrize(("beams", "penalty"), [(1, 1.0), (3, 0.8), (4, 1.0), (5, 0.6)])
+@pytest.mark.parametrize(("beams", "penalty"), [(1, 1.0), (5, 0.6)])
 def test_search(beams: int, penalty: float, both: Pair, translator: Translator) -> None:
     options = SearchOptions(beams, penalty, "length", early_stopping=True, max_length=60)
     both.assert_same_search(translator, options, renormalize_logits=True)
@@ -143,26 +143,17 @@ def test_settings_of_generation_that_are_refused(settings: dict[str, Any], copie
 def test_unsupported_generation_settings_log_a_warning(
     copied: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Settings that change translations log a warning."""
+    """Settings that change translations log a warning, and those that are off do not."""
     path = copied / "generation_config.json"
     values = {
         "diversity_penalty": 0.5, "max_new_tokens": 40, "penalty_alpha": 0.6, "do_sample": True,
         "stop_strings": ["x"], "repetition_penalty": 1.2, "num_beam_groups": 2,
     }  # fmt: skip
-    change(path, **values)
-    import_marian(copied)
-    said = "\n".join(record.getMessage() for record in caplog.records)
-    for name, value in values.items():
-        assert f"{name} is {value!r}" in said
-    assert "Pass --max-length" in said
-    caplog.clear()
-    del values["do_sample"]
-    off = dict.fromkeys(values) | {"num_beams": 3, "eos_token_id": None}
-    change(path, **values | off, do_sample=False)
-    import_marian(copied)
-    assert [record.getMessage() for record in caplog.records] == [
-        f"{path} does not set eos_token_id; the value in config.json is used."
-    ]
+    for given, warned in ((values, set(values)), (dict.fromkeys(values), set())):
+        caplog.clear()
+        change(path, **given)
+        import_marian(copied)
+        assert {name for name in values if f"{name} is " in caplog.text} == warned
 
 
 @pytest.mark.parametrize("tables", ["both", "encoder", "sinusoids"])
