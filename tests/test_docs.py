@@ -22,23 +22,11 @@ from translate_trt.runtime.cli import SUBCOMMANDS, main
 pytestmark = pytest.mark.slow
 
 PAGES = [
-    "docs/data.md",
-    "docs/train.md",
-    "docs/shortlist.md",
-    "docs/export.md",
-    "docs/compile.md",
-    "docs/engines.md",
-    "docs/kernels.md",
-    "docs/cli.md",
-    "docs/alignments.md",
-    "docs/markup.md",
-    "docs/sentences.md",
-    "docs/python.md",
-    "docs/evaluate.md",
-    "README.md",
-    "docs/serve.md",
+    "docs/data.md", "docs/train.md", "docs/shortlist.md", "docs/export.md", "docs/compile.md",
+    "docs/engines.md", "docs/kernels.md", "docs/cli.md", "docs/alignments.md", "docs/markup.md",
+    "docs/sentences.md", "docs/python.md", "docs/evaluate.md", "README.md", "docs/serve.md",
     "docs/terminology.md",
-]
+]  # fmt: skip
 PAGES_OF_USERS = [
     ROOT / "README.md",
     *(ROOT / "docs").rglob("*.md"),

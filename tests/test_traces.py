@@ -10,12 +10,11 @@ import pytest
 import torch
 from support.models import EVERYTHING_ELSE, LEARNED_POSITIONS
 from support.shared import SharedFiles
-from support.traces import cached_trace, structure
+from support.traces import cached_trace
 
 from translate_trt.export import compile as compile_module
 from translate_trt.export.compile import trace_graphs
 from translate_trt.export.contract import ensemble_contract
-from translate_trt.export.graphs import EncoderGraph, StepGraph
 from translate_trt.export.targets import DYNAMIC_OPSET
 from translate_trt.export.trace import trace
 from translate_trt.runtime.bundle.manifest import Limits
@@ -26,9 +25,6 @@ pytestmark = pytest.mark.nightly
 
 LIMITS = Limits(10, 60)
 SMALL: dict[str, Any] = {"encoder_layers": 1, "decoder_layers": 1, "d_model": 16, "d_ff": 24}
-
-
-CONTRACT = ensemble_contract([ModelConfig(heads=2, **SMALL)])
 
 
 def random_model(seed: int, **changes: Any) -> Transformer:
@@ -67,27 +63,3 @@ def test_other_weights_in_a_kept_graph_are_a_new_trace(
             for graphs in (kept, fresh)
         )
         assert found == right, name
-
-
-def test_structures_differ_in_all_but_weights() -> None:
-    def structures(seed: int, **changes: Any) -> list[object]:
-        model = random_model(seed, **changes)
-        return [structure(EncoderGraph(model, 10)), structure(StepGraph(model, 60, CONTRACT))]
-
-    right = structures(1)
-    assert structures(2) == structures(1, dropout=0.3) == right
-    for changes in (EVERYTHING_ELSE, LEARNED_POSITIONS, {"tied": "none"}, {"activation": "gelu"}):
-        for one, other in zip(structures(1, **changes), right, strict=True):
-            assert one != other, changes
-    model = random_model(1)
-    assert structure(EncoderGraph(model, 11)) != right[0]
-    assert structure(StepGraph(model, 61, CONTRACT)) != right[1]
-    with_attention = ensemble_contract([model.config], attention=True)
-    assert structure(StepGraph(model, 60, with_attention)) != right[1]
-    # Of two layers that share a tensor a graph has one name alone.
-    sharing, separate = random_model(1), random_model(1)
-    norm = sharing.decoder_layers[0].cross_attention_norm.norm
-    norm.weight = sharing.decoder_layers[0].self_attention_norm.norm.weight
-    assert structure(StepGraph(sharing, 60, CONTRACT)) != structure(
-        StepGraph(separate, 60, CONTRACT)
-    )

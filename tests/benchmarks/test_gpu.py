@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
-import time
-from pathlib import Path
 
 import pytest
 import torch
@@ -36,52 +33,6 @@ def samples(*microseconds: float) -> dict[str, list[float]]:
         "microseconds_per_step": list(microseconds),
         "tokens_per_second": [1e6 / one for one in microseconds],
     }
-
-
-def test_a_case_that_fails_stops_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from gpu import CaseError, measure_all
-
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "Some GPU")
-
-    def case(name: str, limit: float) -> dict[str, list[float]]:
-        if name in ("build engines with attention operator", "64 torch.compile"):
-            raise CaseError("failed: exit code 1")
-        return samples(1.0)
-
-    *_, report = measure_all(options("--work", str(tmp_path)), case, time.monotonic)
-    found = report.results["batch 64"]
-    assert found["torch.compile"] == {"failed": "failed: exit code 1"}
-    for batch in ("batch 64", "batch 1"):
-        engines = report.results[batch]
-        assert engines["engines with attention operator"] == {"failed": "not run: the build failed"}
-        assert "microseconds_per_step" in engines["engines without CUDA graphs"]
-    assert "microseconds_per_step" in report.results["batch 1"]["torch.compile"]
-
-
-@pytest.mark.parametrize(
-    ("program", "message"),
-    [
-        ("print('a log line'); print('{\"seconds\": [1.5]}')", None),
-        ("raise SystemExit(4)", r"failed.*code 4"),
-        ("pass", r"failed.*code 0"),
-        ("import time; time.sleep(60)", r"finished.*after 1"),
-    ],
-    ids=["passes", "fails", "says nothing", "hangs"],
-)
-def test_a_case_runs_in_a_process_with_a_time_limit(
-    program: str, message: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import gpu
-
-    script = tmp_path / "case.py"
-    script.write_text(program)
-    monkeypatch.setattr(gpu, "__file__", str(script))
-    monkeypatch.setattr(sys, "argv", ["gpu.py", "--rounds", "2"])
-    if message is None:
-        assert gpu.in_process("1 engines", 60) == {"seconds": [1.5]}
-    else:
-        with pytest.raises(gpu.CaseError, match=message):
-            gpu.in_process("1 engines", 1 if "after 1" in message else 60)
 
 
 def test_the_search_in_pytorch_runs_on_the_cpu(checkpoint: Checkpoint) -> None:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 from argparse import Namespace
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 
 def test_systems_are_compared_pair_by_pair() -> None:
@@ -46,3 +49,18 @@ def test_a_report_has_machine_settings_and_rounded_figures(tmp_path: Path) -> No
     assert list(tmp_path.iterdir()) == [out]
     run(measure, ["--source", "text", "--out", out, "--samples"])
     assert json.loads((tmp_path / "report.samples.json").read_text()) == {"ours": [1.0, 2.0]}
+
+
+def test_figures_are_ratios_to_the_first_system() -> None:
+    from side_by_side import figures
+
+    def samples(times: list[float], tokens: int) -> dict[str, Any]:
+        rounds = [{"encode": 0.5, "translate": time, "decode": 0.5} for time in times]
+        return {"rounds": rounds, "tokens": [tokens, 30], "memory": 1, "other_alone": 0}
+
+    first, alone = samples([2.0, 4.0, 3.0], 60), [[0.1, 0.2], [0.2, 0.1]]
+    found = figures(samples([4.0, 12.0, 6.0], 150), first, [[0.4, 0.4], [0.4, 0.4]], alone)
+    assert found["first / this"] == [1.0, 1.0, 1.5]  # with twice as many tokens
+    assert found["seconds_with_tokenization"] == [7.0, 5.0, 13.0]
+    assert found["milliseconds"] == pytest.approx([400, 400, 400])
+    assert found["this / first"] == pytest.approx([3, 2, 4])

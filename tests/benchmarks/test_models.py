@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
 
 import pytest
 import torch
@@ -58,20 +57,6 @@ def test_a_widened_model_translates_the_same(
     torch.testing.assert_close(found, torch.full_like(found, -16.0))
     rows = wide.embedding.weight[40:]
     assert rows.unique(dim=0).shape == rows.shape  # no two are alike
-
-
-def test_a_tokenizer_never_uses_added_pieces(tokenizer_model: Path) -> None:
-    from models import add_unused_pieces
-    from sentencepiece import SentencePieceProcessor
-
-    before = SentencePieceProcessor(model_file=str(tokenizer_model))
-    content = add_unused_pieces(tokenizer_model.read_bytes(), 50)
-    after = SentencePieceProcessor(model_proto=content)
-    first = before.vocab_size()
-    assert after.vocab_size() == first + 50
-    for text in ("a house <unused 321>", f"<unused {first}>", "Ein Haus, ein Hund 7 🦊"):
-        assert after.encode(text) == before.encode(text)
-    assert after.is_unused(first)
 
 
 @pytest.mark.parametrize("mixer", ["self-attention", "ssru"])

@@ -29,30 +29,6 @@ def test_every_report_is_rendered_into_whole_tables() -> None:
     assert set(reports) - shown == {"vocabulary-selection"}  # docs/shortlist.md has its figures
 
 
-def test_a_column_can_be_repeated_or_left_out() -> None:
-    from render import table
-
-    declared = {
-        "rows": "for name, values in found.items()",
-        "columns": [["name", "{name}"], ["{n}", "{values[n]:.1f}", "for n in range(2)"],
-                    ["last", "{values[-1]}", "if several"]],
-    }  # fmt: skip
-    found = {"a": [1, 2, 3], "b": [4, 5, 6]}
-    assert table(declared, {"found": found}, several=True) == (
-        "| name | 0 | 1 | last |\n| --- | --- | --- | --- |\n"
-        "| a | 1.0 | 2.0 | 3 |\n| b | 4.0 | 5.0 | 6 |\n"
-    )
-    assert table(declared, {"found": found}, several=False).startswith("| name | 0 | 1 |\n")
-
-
-def test_errors_of_differences_are_those_of_independent_samples() -> None:
-    from derived import error_of_differences
-
-    # Deviations 1, -1 and 2, -2, 0: a variance of 10 / 3 with three degrees of freedom.
-    expected = 2 * (10 / 3 * (1 / 2 + 1 / 3)) ** 0.5
-    assert error_of_differences([[1.0, 3.0], [7.0, 3.0, 5.0]]) == pytest.approx(expected)
-
-
 def test_expressions_are_a_subset_of_python() -> None:
     from render import evaluate
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
-from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import psutil
 import pytest
 import torch
 from support.marian_peer import needs_marian
@@ -18,7 +16,6 @@ from support.processor import saturates
 
 from translate_trt.export.build_options import BuildOptions
 from translate_trt.export.compile import compile_bundle
-from translate_trt.runtime.errors import InputError
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.text.tokenizer import Tokenizer
 from translate_trt.train.checkpoint import open_checkpoint
@@ -147,21 +144,6 @@ def test_peers_have_the_same_shortlist(tmp_path: Path, tokenizer_model: Path) ->
     assert found != expected(open_checkpoint(models.checkpoint).load_model())
 
 
-@pytest.mark.nightly
-def test_marian_has_the_same_shortlist(tmp_path: Path, tokenizer_model: Path) -> None:
-    needs_marian()
-    from marian import int8_weights
-    from systems import Setting
-
-    models = models_with(tmp_path, tokenizer_model, **MARIAN, decoder_mixer="ssru")
-    setting, table = Setting("marian", "int8", beam_size=1, shortlist=True), table_of(models)
-    # The tokens of the sources are candidates of both engines; a list is filled up to 24.
-    candidates = {*FREQUENT, *BROUGHT, 4, 5, 6, 7, *(token for one in SOURCES for token in one)}
-    for weights in int8_weights():
-        found = translate(replace(setting, weights=weights), models, table)
-        assert {token for tokens in found for token in tokens} <= candidates
-
-
 @pytest.mark.parametrize(("mixer", "norm"), [("self-attention", "post"), ("ssru", "pre")])
 def test_the_importer_reads_what_is_written(mixer: str, norm: str, tmp_path: Path) -> None:
     from marian import marian_order, write_model, write_vocabulary
@@ -179,37 +161,6 @@ def test_the_importer_reads_what_is_written(mixer: str, norm: str, tmp_path: Pat
     for name, tensor in model.state_dict().items():
         if name.startswith(("encoder", "decoder")):
             torch.testing.assert_close(found[name], tensor, rtol=0, atol=0)
-
-
-def test_a_stopped_process_takes_no_turn(tmp_path: Path, tokenizer_model: Path) -> None:
-    from systems import Process, Setting
-
-    models = models_with(tmp_path, tokenizer_model)
-    with Process(Setting("torch", "fp32", beam_size=2), models) as process:
-        assert len(process.ask("texts", texts=["the dog runs", "a cat sleeps"])) == 2
-        assert len(process.translate([1])["tokens"]) == 1
-        seen = psutil.Process(process._process.pid)
-        begin = monotonic()
-        while seen.status() != psutil.STATUS_STOPPED and monotonic() < begin + 30:
-            sleep(0.01)  # signals take a moment
-        assert seen.status() == psutil.STATUS_STOPPED
-    assert not seen.is_running()
-
-
-@pytest.mark.parametrize("changes", [{"norm": "pre"}, {"output_bias": True, "activation": "swish"},
-                                     {"tied": "output", "positions": "learned"}])  # fmt: skip
-def test_transformers_computes_the_same_model(
-    changes: dict[str, Any], tmp_path: Path, tokenizer_model: Path
-) -> None:
-    pytest.importorskip("transformers")
-    from hugging_face import Transformers
-    from systems import Setting, convert
-
-    models = models_with(tmp_path, tokenizer_model, **changes)
-    setting = Setting("transformers", "fp32", beam_size=1)
-    convert(setting, models)
-    found = Transformers(setting, models).translate(SOURCES)
-    assert found == expected(open_checkpoint(models.checkpoint).load_model())
 
 
 def test_a_comparison_reports_all_systems(
@@ -236,15 +187,3 @@ def test_a_comparison_reports_all_systems(
     assert "| ctranslate2 fp32, beam 1 |" in page
     assert "marian fp32, beam 1 is left out" in page
     assert "<svg" in out.with_suffix(".svg").read_text()
-
-
-def test_models_of_no_use_are_refused(tmp_path: Path, tokenizer_model: Path) -> None:
-    from speed import checkpoint_of
-
-    none = (None, None)
-    for name, message in (("missing", "does not exist"), ("empty", "no model that")):
-        (tmp_path / "empty").mkdir(exist_ok=True)
-        with pytest.raises(InputError, match=message):
-            checkpoint_of(tmp_path / name, none, tmp_path / "out")
-    checkpoint = models_with(tmp_path, tokenizer_model).checkpoint
-    assert checkpoint_of(checkpoint, none, tmp_path / "out") == checkpoint

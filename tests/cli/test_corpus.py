@@ -3,7 +3,6 @@ from __future__ import annotations
 import importlib.util
 import json
 import signal
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -108,17 +107,6 @@ def test_json_lines_are_those_of_translate(corpus: Run, shards: list[Any], text:
     assert [found["text"] for found in json.loads(line)["hypotheses"]] == ["g f"]
 
 
-def test_a_glossary_is_that_of_translate(corpus: Run, shards: list[Any], text: Path) -> None:
-    (text / "terms.tsv").write_text("f\tF\n")
-    flags = ("--terminology", text / "terms.tsv", "--terminology-ignore-case", "--json")
-    assert corpus(text / "b.txt", *flags).exit_code == 0
-    (line,) = (text / "out/b.txt").read_text().splitlines()
-    (found,) = json.loads(line)["hypotheses"]
-    assert found["terms"] == [{"source": "f", "targets": ["F"], "found": True}]
-    refused = corpus(text / "b.txt", *flags, "--beam-size", 1)
-    assert (refused.exit_code, "terminology" in refused.stderr) == (2, True)
-
-
 def test_what_is_asked_of_the_cluster(corpus: Run, shards: list[Any], text: Path) -> None:
     flags = ["--target", "onnx-int8", "--workers", 3, "--cores", 2, "--attempts", 5]
     flags += ["--batch-tokens", 99, "--device", "cpu", "--address", "head:6379", "--beam-size", 2]
@@ -130,40 +118,6 @@ def test_what_is_asked_of_the_cluster(corpus: Run, shards: list[Any], text: Path
     assert (work.workers.batch_tokens, work.workers.device) == (99, "cpu")
     assert (work.workers.trust_code, work.needs_gpu) == (True, False)
     assert (work.options.max_characters, work.options.column) == (7, "de")
-
-
-def test_progress_without_a_terminal(
-    corpus: Run, shards: list[Any], text: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Print a progress line at every interval, unless progress is hidden."""
-    from translate_trt.runtime.cli import shard_progress
-    from translate_trt.runtime.serve.corpus import run
-
-    translate, line = run.translate_shards, shard_progress.ShardProgress.line
-    told = threading.Event()
-
-    def after_a_line(*arguments: Any) -> None:
-        told.wait(timeout)
-        translate(*arguments)
-
-    def note(self: Any) -> str:
-        told.set()
-        return line(self)
-
-    monkeypatch.setattr(run, "translate_shards", after_a_line)
-    monkeypatch.setattr(shard_progress.ShardProgress, "line", note)
-    monkeypatch.setattr(shard_progress, "_SECONDS_BETWEEN_LINES", 0.01)
-    timeout = 60.0
-    result = corpus(text / "b.txt")
-    assert "0 of 1 shards" in result.stderr
-    told.clear()
-    timeout = 0.1
-    for hidden in (["corpus", "--no-progress"], ["-q", "corpus"]):
-        given = [*hidden, "--bundle", text / "bundle", "--output", text / "out2", text / "a.txt"]
-        result = CliRunner().invoke(main, list(map(str, given)))
-        assert result.exit_code == 0
-        assert "shards are finished" not in result.stderr
-    assert not told.is_set()
 
 
 def test_the_time_left() -> None:

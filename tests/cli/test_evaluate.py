@@ -129,14 +129,8 @@ def test_the_table(three: list[Path]) -> None:
         [str(good), *(column[0] for column in scores)],
         [str(bad), *(column[1] for column in scores), shown, f"{difference.p_value:.3f}"],
     ]
-    assert [line for (line,) in lines[3:]] == [
-        "40 sentences",
-        f"BLEU: {make_metric('bleu', right)(right).signature}",
-        f"chrF2: {make_metric('chrf', right)(right).signature}",
-        f"tokenized BLEU: {make_metric('tokenized-bleu', right)(right).signature} "
-        "(compounds split, the paper's way; not comparable with BLEU)",
-        "difference: to the first system, paired bootstrap, 1,000 resamples, seed 12345",
-    ]
+    for name, line in zip(("bleu", "chrf", "tokenized-bleu"), lines[4:7], strict=True):
+        assert make_metric(name, right)(right).signature in line[0]
 
 
 def test_several_references(three: list[Path]) -> None:
@@ -163,15 +157,6 @@ def test_json(three: list[Path]) -> None:
     low, high = second["difference"]["interval"]
     assert low < second["difference"]["value"] < high < 0
     assert second["difference"]["p_value"] < 0.01
-
-
-def test_the_tokenization_reaches_score_and_difference(three: list[Path]) -> None:
-    reference, good, bad = three
-    found = result("--reference", reference, good, bad, "--tokenize", "none")["systems"]
-    scores = [system["scores"]["bleu"] for system in found]
-    assert "tok:none" in scores[0]["signature"]
-    difference = scores[1]["score"] - scores[0]["score"]
-    assert found[1]["difference"]["value"] == pytest.approx(difference)
 
 
 def test_the_language_of_tokenized_bleu(three: list[Path], tmp_path: Path) -> None:

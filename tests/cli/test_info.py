@@ -123,17 +123,3 @@ def test_changed_byte_fails_after_the_table(bundle: Path, flags: list[str]) -> N
         table = " ".join(result.stdout.split())
         assert table.count("files ok") == 1
         assert table.count("files FAILED") == 1
-
-
-def test_one_problem_of_all_targets_is_told_once(bundle: Path) -> None:
-    (bundle / "shared.spm").unlink()
-    result = info(bundle)
-    assert result.exit_code == 1
-    assert result.stderr.count("is missing") == 1
-
-
-def test_no_bundle(tmp_path: Path) -> None:
-    result = info(tmp_path)
-    assert result.exit_code == 1
-    assert result.stdout == ""
-    assert "bundle" in result.stderr

@@ -139,19 +139,6 @@ def test_attention_as_json(
     np.testing.assert_allclose(weights, cross.weights[1].numpy(), atol=1e-6)
 
 
-def test_attention_of_a_given_translation(checkpoint: Path) -> None:
-    arguments = ("--translation", "der Hund", "--layer", "all", "--head", "3", "--kind", "decoder")
-    done = run("attention", "--checkpoint", checkpoint, SENTENCE, *arguments, "--json")
-    value = json.loads(done.stdout)
-    decoder = expected(checkpoint, "der Hund", SearchOptions()).maps["decoder"]
-    assert tuple(value["query"]) == decoder.query
-    assert [layer["layer"] for layer in value["layers"]] == [1, 2]
-    for layer, weights in zip(value["layers"], decoder.weights, strict=True):
-        (head,) = layer["heads"]
-        assert head["head"] == 3
-        np.testing.assert_allclose(head["weights"], weights[2].numpy(), atol=1e-6)
-
-
 def test_attention_of_a_parsed_sentence(parser_run: Path, tmp_path: Path) -> None:
     arguments = ("attention", "--checkpoint", parser_run, "the red dog sees the cat .")
     value = json.loads(run(*arguments, "--json", "--beam-size", 1).stdout)
@@ -199,10 +186,3 @@ def test_attention_says_what_is_wrong(
     assert done.exit_code == (1 if "is empty" in message else 2)
     assert message in done.stderr
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_sentence_too_long_to_draw_still_has_numbers(checkpoint: Path) -> None:
-    arguments = ("cat " * 200, "--translation", "Hund", "--head", "1", "--json")
-    value = json.loads(run("attention", "--checkpoint", checkpoint, *arguments).stdout)
-    assert len(value["key"]) > 128
-    assert len(value["layers"][0]["heads"][0]["weights"][0]) == len(value["key"])

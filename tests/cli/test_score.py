@@ -61,17 +61,6 @@ def test_a_score_per_line(run: Run, translator: Translator) -> None:
     )
 
 
-def test_json(run: Run, translator: Translator) -> None:
-    found = run(LINES[:2], TRANSLATIONS[:2], "--attention")
-    entries = [json.loads(line) for line in found.stdout.splitlines()]
-    assert [one["source"] for one in entries] == LINES[:2]
-    for entry, one in zip(entries, translator.score(LINES[:2], TRANSLATIONS[:2]), strict=True):
-        (hypothesis,) = entry["hypotheses"]
-        assert hypothesis["text"] == one.text
-        assert hypothesis["token_log_probs"] == pytest.approx(one.token_log_probs, abs=1e-4)
-        assert len(hypothesis["attention"][0]) == len(one.token_log_probs)
-
-
 def test_lines_without_a_score(run: Run, translator: Translator) -> None:
     long = " ".join(["the dog runs over the big river."] * 60)
     lines, translations = [*LINES[:2], long, " ", "a"], [*TRANSLATIONS[:2], "a", "b", "c"]
@@ -141,19 +130,6 @@ def test_json_lines(run_piped: Run, translator: Translator) -> None:
     assert "line 3" in found.stderr
 
 
-def test_what_is_added_to_json_lines(run_piped: Run) -> None:
-    content = json.dumps({"en": LINES[0], "de": TRANSLATIONS[0], "de_score": 1})
-    flags = ("--input-format", "jsonl", "--field", "en", "--translation-field", "de")
-    refused = run_piped(content, *flags)
-    assert refused.exit_code == 1
-    assert "'de_score'" in refused.stderr
-    one = json.loads(run_piped(content, *flags, "--replace-field", "--json", "--alignments").stdout)
-    assert list(one) == ["en", "de", "de_score", "de_alignments", "de_hypotheses"]
-    (hypothesis,) = one["de_hypotheses"]
-    assert (hypothesis["text"], hypothesis["score"]) == (TRANSLATIONS[0], one["de_score"])
-    assert one["de_alignments"] == hypothesis["alignments"]
-
-
 def test_tsv(run_piped: Run, translator: Translator) -> None:
     one = translator.score(LINES[0], TRANSLATIONS[0], alignments=True)
     row = f"{TRANSLATIONS[0]}\t{LINES[0]}\t7"
@@ -171,19 +147,6 @@ def test_tsv(run_piped: Run, translator: Translator) -> None:
     named = ("--header", "--column", "en", "--translation-column", "de")
     headed = run_piped(f"de\ten\tid\n{row}", *flags, *named)
     assert headed.stdout.splitlines() == ["de\ten\tid\tde_score\tde_alignments", first]
-
-
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        (["--input-format", "tsv", "--column", "1"], "--translation-column is missing"),
-        (["--translation-field", "de"], "--translation-field"),
-    ],
-)
-def test_flags_that_do_not_fit(run_piped: Run, flags: list[str], message: str) -> None:
-    found = run_piped("", *flags)
-    assert found.exit_code == 2
-    assert message in found.stderr
 
 
 def test_perplexity_of_very_unlikely_text_is_infinite() -> None:

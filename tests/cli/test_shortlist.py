@@ -51,19 +51,6 @@ def test_text_and_a_tokenizer(
     assert (made.pairs, made.iterations) == (50, 2)
 
 
-def test_prepared_data_gives_what_its_text_gives(text: list[object], tmp_path: Path) -> None:
-    pytest.importorskip("torch", reason="prepared data needs it")
-    files = [str(text[1]), str(text[2])]
-    prepare = ["data", "prepare", "--from", *files, "--valid", *files, "--keep-duplicates"]
-    prepare += ["--max-length-ratio", "99"]  # drop nothing
-    prepare += ["--output", str(tmp_path / "data"), "--vocabulary-size", "320", "--workers", "1"]
-    assert CliRunner().invoke(main, prepare).exit_code == 0
-    assert shortlist("--data", tmp_path / "data", "--output", tmp_path / "one").exit_code == 0
-    given = [*text, "--tokenizer", tmp_path / "data"]
-    assert shortlist(*given, "--output", tmp_path / "other").exit_code == 0
-    assert (tmp_path / "one").read_bytes() == (tmp_path / "other").read_bytes()
-
-
 def test_what_stands_at_out_stays_without_force(
     text: list[object], tokenizer_model: Path, tmp_path: Path
 ) -> None:

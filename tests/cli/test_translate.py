@@ -6,12 +6,10 @@ import gzip
 import json
 import os
 import resource
-import shutil
 import signal
 import struct
 import subprocess
 import sys
-import tempfile
 import termios
 import threading
 from collections.abc import Callable, Iterator
@@ -87,12 +85,6 @@ def test_several_inputs_in_order(translate: Run, tmp_path: Path) -> None:
     (tmp_path / "3").write_bytes(b"e f\n")
     result = translate(tmp_path / "1", "-", tmp_path / "2", tmp_path / "3", stdin=b"c d\n")
     assert result.stdout == "b a\nd c\nf e\n"
-
-
-def test_chunks(translate: Run, tmp_path: Path, fake_translator: Any) -> None:
-    (tmp_path / "in").write_text("1\n2\n3\n4\n5\n")
-    assert translate(tmp_path / "in", "--chunk-lines", 2).stdout == "1\n2\n3\n4\n5\n"
-    assert [call["lines"] for call in fake_translator.calls] == [["1", "2"], ["3", "4"], ["5"]]
 
 
 def test_long_lines_and_sentences_are_told(translate: Run, tmp_path: Path) -> None:
@@ -259,10 +251,6 @@ def test_flags_that_exclude_each_other_are_named(
 # ---- formats ----
 
 
-def test_scores(translate: Run) -> None:
-    assert translate("--scores", stdin=b"a b\n\n").stdout == "0.000000\tb a\n0.000000\t\n"
-
-
 def test_json(translate: Run) -> None:
     result = translate("--json", stdin='ü "b"\u2028\n\n'.encode())
     first, second = result.stdout.split("\n")[:-1]
@@ -348,13 +336,6 @@ def test_a_hyphen_is_standard_output(
     assert sorted(tmp_path.iterdir()) == before
 
 
-@pytest.mark.parametrize("place", [".", "no/such/place"])
-def test_output_that_cannot_be_written(translate: Run, tmp_path: Path, place: str) -> None:
-    result = translate("--output", tmp_path / place, "--force", stdin=b"a\n")
-    assert result.exit_code == 1
-    assert result.stderr.startswith("translate-trt: error: ")
-
-
 def test_an_error_keeps_the_lines_that_are_done(translate: Run, tmp_path: Path) -> None:
     (tmp_path / "prefixes").write_text("A\nB\n")
     (tmp_path / "in").write_text("a b\nc d\ne f\n")
@@ -410,22 +391,6 @@ def test_what_is_no_text_is_not_replaced(translate: Run, tmp_path: Path) -> None
         assert (tmp_path / name).read_bytes() == content
 
 
-def test_a_directory_that_disappears(tmp_path: Path) -> None:
-    def vanish(*, at_once: bool) -> None:
-        directory = tmp_path / "od"
-        directory.mkdir()
-        with open_output(directory / "o.txt", force=False) as output:
-            output.write(["first"])
-            shutil.rmtree(directory)
-            if at_once:
-                output.write(["second"])
-
-    for at_once in (True, False):
-        with pytest.raises(OutputError, match=r"o\.txt"):
-            vanish(at_once=at_once)
-    assert not (tmp_path / "od").exists()
-
-
 # ---- streams ----
 
 
@@ -452,14 +417,6 @@ def test_a_reader_that_has_seen_enough(start: Start, tmp_path: Path) -> None:
     assert process.wait(WAIT) == 141
     assert process.stderr is not None
     assert process.stderr.read() == b""
-
-
-def test_standard_output_is_a_file_without_a_name(start: Start) -> None:
-    with tempfile.TemporaryFile() as output:
-        process = start("--chunk-lines", 1, stdout=output)
-        _, err = process.communicate(b"a b\nc d\n", timeout=WAIT)
-        output.seek(0)
-        assert (process.returncode, err, output.read()) == (0, b"", b"b a\nd c\n")
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no /dev/full")
@@ -496,14 +453,6 @@ def test_standard_output_that_is_closed(start: Start) -> None:
     _, err = process.communicate(b"a\n", timeout=WAIT)
     assert process.returncode == 1
     assert b"error: standard output is closed; name a file with --output." in err
-
-
-def test_messages_that_nobody_can_read(start: Start, tmp_path: Path) -> None:
-    """Descriptor 2, closed by 2>&-, is not reused for the output."""
-    process = start("--output", tmp_path / "out", preexec_fn=lambda: os.close(2))
-    out, _ = process.communicate(b"a b\n", timeout=WAIT)
-    assert (process.returncode, out) == (0, b"")
-    assert (tmp_path / "out").read_text() == "b a\n"
 
 
 def test_standard_input_that_is_closed(start: Start) -> None:

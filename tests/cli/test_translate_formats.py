@@ -10,7 +10,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pyarrow
 import pytest
 from click.testing import Result
 
@@ -130,36 +129,6 @@ def test_flags_that_do_not_fit(
     assert result.exit_code == 2
     assert not fake_translator.made
     assert named in result.stderr
-
-
-# ---- compression ----
-
-
-def unpack(path: Path) -> bytes:
-    if path.suffix == ".gz":
-        return gzip.decompress(path.read_bytes())
-    with pyarrow.CompressedInputStream(pyarrow.OSFile(str(path)), "zstd") as stream:
-        content: bytes = stream.read()
-    return content
-
-
-@pytest.mark.parametrize("suffix", [".gz", ".zst"])
-def test_compressed_outputs_are_compressed_inputs(
-    translate: Run, tmp_path: Path, suffix: str
-) -> None:
-    source = b"".join(b"%d b c\n" % n for n in range(500))
-    out, again, back = tmp_path / f"out{suffix}", tmp_path / f"again{suffix}", tmp_path / "back"
-    assert translate("--output", out, "--chunk-lines", 7, stdin=source).exit_code == 0
-    assert translate("--output", again, stdin=source).exit_code == 0
-    assert out.read_bytes() == again.read_bytes()
-    assert unpack(out).splitlines()[-1] == b"c b 499"
-    assert translate(out, "--output", back).exit_code == 0
-    assert back.read_bytes() == source
-    empty = translate("--output", out, "--force", stdin=b"")
-    assert empty.exit_code == 0
-    assert unpack(out) == b""
-    assert translate(out).stdout_bytes == b""
-    assert sorted(path.name for path in tmp_path.glob("out*")) == [out.name]
 
 
 # ---- alignments ----

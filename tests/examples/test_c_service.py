@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shlex
-import shutil
 import socket
 import subprocess
 from collections.abc import Iterator
@@ -71,22 +68,3 @@ def test_a_missing_bundle_is_an_error(library: Library, program: Path) -> None:
     )
     assert refused.returncode == 1
     assert refused.stderr.startswith("translate_server: there is no bundle at /nowhere")
-
-
-@pytest.mark.nightly
-def test_it_builds_by_pkg_config(library: Library, tmp_path: Path) -> None:
-    compiler = shutil.which("cc") or shutil.which("gcc")
-    if compiler is None or shutil.which("pkg-config") is None:
-        pytest.skip("cc or pkg-config is missing")
-    assert library.prefix is not None
-    (found,) = library.prefix.rglob("translate_trt.pc")
-    flags = subprocess.run(
-        ["pkg-config", "--cflags", "--libs", "translate_trt"],
-        env={**os.environ, "PKG_CONFIG_PATH": str(found.parent)},
-        capture_output=True, text=True, check=True,
-    ).stdout  # fmt: skip
-    subprocess.run(
-        [compiler, SOURCES / "translate_server.c", "-o", tmp_path / "server", *shlex.split(flags),
-         "-pthread"],
-        check=True,
-    )  # fmt: skip

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from support.paths import ROOT
 
-from translate_trt.runtime import BackendError, Translator
+from translate_trt.runtime import Translator
 
 pytest.importorskip("httpx", reason="httpx is not installed")
 from fastapi.testclient import TestClient
@@ -74,13 +74,3 @@ def test_a_late_request_is_cancelled(client: TestClient, monkeypatch: pytest.Mon
     assert len(cancelled) == 1
     assert client.app.state.in_flight == 0
     assert client.post("/translate", json={"lines": LINES}).status_code == 200
-
-
-def test_failures_are_errors_of_the_server(
-    client: TestClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(*_: object, **__: object) -> None:
-        raise BackendError("no memory")
-
-    monkeypatch.setattr(client.app.state.service, "submit", fail)
-    assert client.post("/translate", json={"lines": LINES}).status_code == 500

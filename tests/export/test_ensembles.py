@@ -208,11 +208,6 @@ def test_members_that_differ_in_the_decoder_alone(checkpoint: Checkpoint, tmp_pa
     )
 
 
-def test_tables_of_other_members_differ(pair: list[Checkpoint]) -> None:
-    assert not share_tables(ensemble(pair))
-    assert not share_tables(pair[0].load_model())
-
-
 # ---- verify and info ----
 
 

@@ -45,20 +45,16 @@ def int8(compiled_bundle: Path) -> Translator:
 
 
 OPTIONS = [
-    SearchOptions(),
-    SearchOptions(beam_size=1),
-    SearchOptions(beam_size=2, num_hypotheses=2),
+    SearchOptions(), SearchOptions(beam_size=1), SearchOptions(beam_size=2, num_hypotheses=2),
     SearchOptions(beam_size=8, num_hypotheses=8, length_penalty=2.0),
     SearchOptions(length_penalty=0.0),
     SearchOptions(length_penalty=1.0, length_penalty_form="length", num_hypotheses=4),
-    SearchOptions(max_length=4, num_hypotheses=4),
-    SearchOptions(max_length=1, num_hypotheses=3),
+    SearchOptions(max_length=4, num_hypotheses=4), SearchOptions(max_length=1, num_hypotheses=3),
     SearchOptions(max_extra_length=1, num_hypotheses=4),
-    SearchOptions(beam_size=21, max_extra_length=9),
-    SearchOptions(min_length=12, max_length=30),
+    SearchOptions(beam_size=21, max_extra_length=9), SearchOptions(min_length=12, max_length=30),
     SearchOptions(num_hypotheses=4, early_stopping=True),
     SearchOptions(num_hypotheses=4, return_attention=True),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=repr)

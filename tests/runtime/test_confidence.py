@@ -34,11 +34,6 @@ from translate_trt.runtime.errors import BundleError, InputError
 LINES = ["the cat runs.", "a dog eats green", "", "Haus Hund läuft."]
 
 
-@pytest.fixture(scope="module")
-def translator(compiled_bundle: Path) -> Translator:
-    return Translator(compiled_bundle, "onnx-fp32", threads=1)
-
-
 def test_words_are_those_of_the_text(translator: Translator) -> None:
     for translation in translator.translate([*LINES, " ".join(LINES * 40)]):
         best = translation.hypotheses[0]

@@ -23,11 +23,9 @@ from translate_trt.runtime.json_lines import read_json_lines
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.serve.corpus import run
 from translate_trt.runtime.serve.corpus.job import Job, make_settings
-from translate_trt.runtime.serve.corpus.join import join_parts
 from translate_trt.runtime.serve.corpus.plan import Input, find_inputs, plan
 from translate_trt.runtime.serve.corpus.records import BadRecord, check_first_line, read_records
 from translate_trt.runtime.serve.corpus.run_options import CorpusOptions, WorkerOptions
-from translate_trt.runtime.serve.corpus.shard import translate_shard
 
 pytestmark = pytest.mark.slow
 
@@ -149,12 +147,6 @@ def test_every_line_is_in_one_shard(tmp_path: Path, lines: int, end: bytes) -> N
     assert all(shard.begin < shard.end for shard in shards)
     if lines < 10:
         assert 25 / lines <= len(shards) <= 50 / lines + 1
-
-
-def test_a_shard_reaches_over_a_line_longer_than_it(tmp_path: Path) -> None:
-    content = b"a\n" * 10 + b"x" * 300_000 + b"\n" + b"b\n" * 10
-    shards = plan(write(tmp_path / "a", content), CorpusOptions(shard_lines=1))
-    assert [(shard.begin, shard.end) for shard in shards] == [(0, 300_021), (300_021, 300_041)]
 
 
 def test_an_empty_input_has_a_shard(tmp_path: Path, job: Job) -> None:
@@ -350,15 +342,6 @@ def test_cells(tmp_path: Path, kind: str) -> None:
         assert records(source) == ["a", null, empty, empty, BadRecord("too long"), "ü", "b", "a"]
 
 
-def test_cells_that_are_no_utf8(tmp_path: Path) -> None:
-    # Other writers do not check what they call text.
-    array = pyarrow.Array.from_buffers(
-        pyarrow.string(), 2, pyarrow.array([b"a", b"\xff"], "binary").buffers()
-    )
-    source = write_parquet(tmp_path / "a.parquet", {"text": array})
-    assert records(source) == ["a", BadRecord("not valid UTF-8")]
-
-
 def test_damaged_archives(tmp_path: Path) -> None:
     # Recognized by its content, whatever its name.
     assert records(write(tmp_path / "b.txt", gzip.compress(b"a\nb\n"))) == ["a", "b"]
@@ -473,25 +456,6 @@ def test_options_go_to_the_translator(
         assert glossary.ignore_case
 
 
-def test_added_columns(tmp_path: Path, job: Job) -> None:
-    search, options = SearchOptions(num_hypotheses=2), dataclasses.replace(NAMED, alignments=True)
-    source = write(tmp_path / "a", b"en\na b\nc\n")
-    shards = plan(source, options)
-    records = [translate_shard(shard, job, Upper(), search, options) for shard in shards]
-    join_parts(job, source, shards, records)
-    names = ["translation", "translation_alignments"]
-    names += [name.replace("translation", "translation_2") for name in names]
-    rows = [line.split("\t") for line in (job.output / "a").read_text().splitlines()]
-    assert rows == [["en", *names], ["a b", "A B", "", "", ""], ["c", "C", "", "", ""]]
-
-
-def test_markup(tmp_path: Path, job: Job) -> None:
-    marked = write(tmp_path / "b", b"a <b>cat</b>\n<b>\nb\n")
-    translate(job, marked, options=dataclasses.replace(OPTIONS, markup="xml"))
-    assert job.result(marked).read_text().splitlines() == ["A <B>CAT</B>", "", "B"]
-    assert bad_records(job, marked) == [{"line": 2, "reason": "not well-formed XML"}]
-
-
 @pytest.mark.parametrize(
     ("changes", "row", "expected"),
     [
@@ -578,31 +542,22 @@ def test_alignments_imply_json_and_need_attention(
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("named", "options"),
     [
-        (lambda: CorpusOptions(shard_lines=0), "shard_lines is 0"),
-        (lambda: CorpusOptions(max_characters=-1), "max_characters is -1"),
-        (
-            lambda: CorpusOptions(input_format="csv"),
-            "input_format is csv; it must be text or jsonl or tsv",
-        ),
-        (lambda: CorpusOptions(document=True, alignments=True), "document and alignments"),
-        (lambda: CorpusOptions(markup="html", words=True), "markup and words"),
-        (lambda: CorpusOptions(unwrap=True), "unwrap needs document"),
-        (lambda: CorpusOptions(document=True, unwrap=True, markup="html"), "markup and unwrap"),
-        (lambda: CorpusOptions(constraints_field="x"), r"constraints_field.*input_format"),
-        (
-            lambda: dataclasses.replace(CONSTRAINED, document=True),
-            r"constraints_field and document",
-        ),
-        (lambda: CorpusOptions(field="x"), "field is x, but input_format is text"),
-        (lambda: CorpusOptions(header=True), r"True.*input_format"),
-        (lambda: CorpusOptions(input_format="tsv"), "--header"),
-        (lambda: CorpusOptions(input_format="tsv", column="0"), "number of a TSV column"),
-        (lambda: WorkerOptions(workers=0), "workers is 0"),
-        (lambda: WorkerOptions(attempts=0), "attempts is 0"),
+        ("shard_lines", {"shard_lines": 0}), ("max_characters", {"max_characters": -1}),
+        ("input_format", {"input_format": "csv"}),
+        ("alignments", {"document": True, "alignments": True}),
+        ("words", {"markup": "html", "words": True}), ("document", {"unwrap": True}),
+        ("unwrap", {"document": True, "unwrap": True, "markup": "html"}),
+        ("constraints_field", {"constraints_field": "x"}), ("field", {"field": "x"}),
+        ("document", {**dataclasses.asdict(CONSTRAINED), "document": True}),
+        ("input_format", {"header": True}), ("--header", {"input_format": "tsv"}),
+        ("column", {"input_format": "tsv", "column": "0"}),
     ],
-)
-def test_options_out_of_range(options: Callable[[], object], message: str) -> None:
-    with pytest.raises(OptionError, match=message):
-        options()
+)  # fmt: skip
+def test_options_out_of_range(named: str, options: dict[str, Any]) -> None:
+    with pytest.raises(OptionError, match=named):
+        CorpusOptions(**options)
+    for name in ("workers", "attempts"):
+        with pytest.raises(OptionError, match=f"{name} is 0"):
+            WorkerOptions(**{name: 0})

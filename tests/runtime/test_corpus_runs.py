@@ -14,12 +14,11 @@ import pytest
 from support.corpus import OPTIONS, SEARCH, Upper, translate, write, write_parquet
 
 from translate_trt.runtime.errors import BackendError, OptionError, OutputError
-from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.serve.corpus import cluster, driver, run
 from translate_trt.runtime.serve.corpus.job import Job, open_job
 from translate_trt.runtime.serve.corpus.join import join_parts
 from translate_trt.runtime.serve.corpus.plan import Input, Shard, plan
-from translate_trt.runtime.serve.corpus.run_options import CorpusOptions, WorkerOptions
+from translate_trt.runtime.serve.corpus.run_options import WorkerOptions
 from translate_trt.runtime.serve.corpus.shard import translate_shard
 
 pytestmark = pytest.mark.slow
@@ -171,22 +170,6 @@ def test_a_machine_that_sees_another_disk(job: Job) -> None:
     (job.home / "job.json").unlink()
     with pytest.raises(OutputError, match="directory"):
         job.check_visible()
-
-
-def test_a_round_is_compared_with_the_attempts_of_the_same_shards() -> None:
-    attempts = {"a": 3, "b": 1}
-    fake: Any = SimpleNamespace(
-        workers=SimpleNamespace(attempts=3), run="", job=SimpleNamespace(
-            attempts=lambda shard, run: attempts[shard.source.name]
-        ),
-    )  # fmt: skip
-    first, second = (Shard(Input(f"/{name}", name, "text", 0, 0), 0, 0, 0) for name in "ab")
-    failures = cluster._Failures(fake)
-    assert failures.after_round({first: None, second: "too busy"}, False, None) == [second]
-    attempts["b"] = 2
-    assert failures.after_round({second: "too busy"}, False, None) == [second]
-    with pytest.raises(BackendError, match="worker could"):
-        failures.after_round({second: "too busy"}, False, None)
 
 
 def test_attempts_are_of_a_run(tmp_path: Path, job: Job) -> None:
@@ -396,18 +379,6 @@ def test_a_driver_that_ends(
     assert path.read_text().startswith("noise\nof a child\n")
 
 
-def test_an_error_of_the_driver_and_its_log(
-    tmp_path: Path, work: cluster.Work, play: Callable[[str], None],
-    caplog: pytest.LogCaptureFixture,
-) -> None:  # fmt: skip
-    play("answer(level=30, text='50% slow'); answer(error='OptionError', text='no room')")
-    with pytest.raises(OptionError, match=r"^no room$"):
-        run_here(work, write(tmp_path / "a", lines_of(9)))
-    assert "50% slow" in caplog.text
-    play("answer(error='BackendError', text='shards failed.')")
-    assert fail(work, write(tmp_path / "a", lines_of(9))).startswith("shards failed. Ray's own")
-
-
 def test_what_workers_finished_unheard_counts(
     tmp_path: Path, work: cluster.Work, play: Callable[[str], None]
 ) -> None:
@@ -477,12 +448,6 @@ def test_a_log_that_cannot_be_written(tmp_path: Path, work: cluster.Work) -> Non
     (work.job.output / "_corpus").write_text("")
     with pytest.raises(OutputError, match="cannot write"):
         driver.translate_shards([], work, lambda *_: None)
-
-
-def test_work_survives_json(job: Job) -> None:
-    options = CorpusOptions(shard_lines=7), WorkerOptions(workers=2, device="cuda")
-    work = cluster.Work("b", "t", SearchOptions(beam_size=2), *options, job)
-    assert cluster.Work.from_json(json.loads(json.dumps(work.to_json()))) == work
 
 
 @pytest.mark.parametrize(

@@ -49,15 +49,6 @@ def test_a_thousand_jobs_with_cancels_and_deadlines(probe: Probe, compiled_bundl
     assert texts(probe.ask(lines=LINES)["found"]) == expected
 
 
-def test_more_than_the_capacity_is_refused(probe: Probe, compiled_bundle: Path) -> None:
-    probe.load(compiled_bundle, workers=1, threads=1, capacity=1)
-    answer = probe.ask(lines=[LINES[-1]] * 40, threads=8)
-    status, message = answer["error"]
-    assert status == "TT_CAPACITY_EXCEEDED"
-    assert "capacity is 1" in message
-    assert "found" in probe.ask(lines=LINES)
-
-
 def test_statistics(probe: Probe, compiled_bundle: Path) -> None:
     probe.load(compiled_bundle, workers=1, threads=1)
     assert set(probe.ask(statistics=True).values()) == {0}

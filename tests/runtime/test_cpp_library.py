@@ -158,13 +158,6 @@ def test_requests_that_are_refused(
     assert probe.ask(lines=["a", "b"], **wrong)["error"][0] == status
 
 
-def test_errors_name_their_line(probe: Probe, compiled_bundle: Path) -> None:
-    probe.load(compiled_bundle, threads=1)
-    asked = {"lines": ["a", "b"], "constraints": [[], ["c"]], "options": {"beam_size": 1}}
-    for names, name in (([], "line 2 of this call"), (["x", "sentence 7"], "sentence 7")):
-        assert name in probe.ask(**asked, line_names=names)["error"][1]
-
-
 @pytest.mark.parametrize("threshold", [None, 0.12])
 def test_alignments_and_words(probe: Probe, compiled_bundle: Path, threshold: float | None) -> None:
     translator = Translator(compiled_bundle, threads=1)
@@ -326,43 +319,30 @@ def test_other_backends(probe: Probe, compiled_bundle: Path, tmp_path: Path) -> 
 
 
 def test_load_options_out_of_range(probe: Probe, compiled_bundle: Path) -> None:
-    for options, expected, message in (
-        ({"workers": -1}, "TT_OPTION_ERROR", "workers is -1"),
-        ({"threads": -1}, "TT_OPTION_ERROR", "threads is -1"),
-        ({"batch_tokens": -1}, "TT_OPTION_ERROR", "batch_tokens is -1"),
-        ({"batches": -1}, "TT_OPTION_ERROR", "batches is -1"),
-        ({"capacity": -1}, "TT_OPTION_ERROR", "capacity is -1"),
-        ({"device": "gpu"}, "TT_OPTION_ERROR", "device is 'gpu'"),
-        ({"device": "cuda:x"}, "TT_OPTION_ERROR", "device is 'cuda:x'"),
-        ({"device": "cuda"}, "TT_BACKEND_ERROR", "cannot use the device cuda"),
-        (
-            {"device": "cuda", "target": "onnx-int8"},
-            "TT_OPTION_ERROR",
-            "onnx-int8 runs on a CPU only, and device is 'cuda'. Choose onnx-fp16",
-        ),
-        ({"device": "tensorrt"}, "TT_OPTION_ERROR", "Write cuda or tensorrt-rtx"),
-        (
-            {"device": "tensorrt-rtx"},
-            "TT_OPTION_ERROR",
-            "the option provider, or TRANSLATE",
-        ),
-        (
-            {"device": "tensorrt-rtx", "provider": "/nowhere"},
-            "TT_OPTION_ERROR",
-            "provider is '/nowhere', and there is no such file",
-        ),
-        ({"target": "onnx-fp8"}, "TT_BUNDLE_ERROR", "it has: onnx-fp32, onnx-int8"),
-        ({"shortlist": True}, "TT_BUNDLE_ERROR", "there is no shortlist to use"),
-        (
-            {"onnxruntime": "/nowhere", "kernels": "none"},
-            "TT_BACKEND_ERROR",
-            "cannot load ONNX Runtime",
-        ),
-        ({"kernels": "/nowhere"}, "TT_OPTION_ERROR", "there is no such file"),
-        ({"kernels": str(HEADER)}, "TT_BACKEND_ERROR", "no library of compiled kernels"),
-    ):
-        status, found = probe.refuses(compiled_bundle, **options)
-        assert (status, message in found) == (expected, True), found
+    numbers = ("workers", "threads", "batch_tokens", "batches", "capacity")
+    for status, refused in {
+        "TT_OPTION_ERROR": [
+            *(({name: -1}, f"{name} is -1") for name in numbers),
+            *(({"device": name}, f"device is '{name}'") for name in ("gpu", "cuda:x")),
+            ({"device": "cuda", "target": "onnx-int8"}, "onnx-int8 runs on a CPU only"),
+            ({"device": "tensorrt"}, "Write cuda or tensorrt-rtx"),
+            ({"device": "tensorrt-rtx"}, "the option provider, or TRANSLATE"),
+            ({"device": "tensorrt-rtx", "provider": "/nowhere"}, "there is no such file"),
+            ({"kernels": "/nowhere"}, "there is no such file"),
+        ],
+        "TT_BUNDLE_ERROR": [
+            ({"target": "onnx-fp8"}, "it has: onnx-fp32, onnx-int8"),
+            ({"shortlist": True}, "there is no shortlist to use"),
+        ],
+        "TT_BACKEND_ERROR": [
+            ({"device": "cuda"}, "cannot use the device cuda"),
+            ({"onnxruntime": "/nowhere", "kernels": "none"}, "cannot load ONNX Runtime"),
+            ({"kernels": str(HEADER)}, "no library of compiled kernels"),
+        ],
+    }.items():
+        for options, message in refused:
+            found, said = probe.refuses(compiled_bundle, **options)
+            assert (found, message in said) == (status, True), said
 
 
 def test_kernels_for_bundles_of_another_format_are_refused(
@@ -405,7 +385,6 @@ def test_a_library_that_is_not_onnxruntime(
     assert (status, "needs 1.21 or newer" in message) == ("TT_BACKEND_ERROR", True)
 
 
-EN_DE = {"source_language": "en", "target_language": "de"}
 # ---- the interface ----
 
 
@@ -517,47 +496,6 @@ def test_kernels_beside_the_library_are_found(
     )
     # It asks for a worker per core; more than the process may use are lowered and told.
     assert f"compiled kernels: {search_kernels}" in done.stderr.decode().splitlines()
-
-
-@pytest.mark.nightly
-def test_linked_kernels_need_neither_another_library_nor_onnxruntime(
-    library: Library, compiled_bundle: Path, search_kernels: str, tmp_path: Path
-) -> None:
-    sentencepiece = library.folder / "third-party/sentencepiece/sentencepiece-0.2.1/sentencepiece"
-    archive = library.folder / "library/sentencepiece/src/libsentencepiece.a"
-    for command in (
-        ["cmake", "-S", ROOT / "runtime/cpp", "-B", tmp_path / "build",
-         "-DTRANSLATE_TRT_STATIC_KERNELS=ON", "-DTRANSLATE_TRT_ONNXRUNTIME=OFF",
-         f"-DTRANSLATE_TRT_ARCHIVES={library.folder / 'archives'}",
-         f"-DSENTENCEPIECE_LIBRARY={archive}",
-         f"-DSENTENCEPIECE_INCLUDE_DIR={sentencepiece / 'src'}"],
-        ["cmake", "--build", tmp_path / "build"],
-        ["cmake", "--install", tmp_path / "build", "--prefix", tmp_path / "installed"],
-        ["cmake", "-S", ROOT / "examples/cpp_service", "-B", tmp_path / "service",
-         f"-DCMAKE_PREFIX_PATH={tmp_path / 'installed'}"],
-        ["cmake", "--build", tmp_path / "service"],
-    ):  # fmt: skip
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stdout + done.stderr
-
-    def run(kernels: str | None) -> subprocess.CompletedProcess[str]:
-        environment = {**library.environment(), "TRANSLATE_TRT_ONNXRUNTIME": "/nowhere"}
-        del environment["TRANSLATE_TRT_KERNELS"]
-        if kernels is not None:
-            environment["TRANSLATE_TRT_KERNELS"] = kernels
-        return subprocess.run(
-            [tmp_path / "service/translate_service", compiled_bundle, "onnx-int8"],
-            input="the cat runs.\n", env=environment, capture_output=True, text=True, check=False,
-        )  # fmt: skip
-
-    done = run(None)
-    assert f"compiled kernels: {search_kernels}" in done.stderr.splitlines()
-    (expected,) = Translator(compiled_bundle, "onnx-int8", threads=1).translate(["the cat runs."])
-    assert json.loads(done.stdout)["translation"] == expected.text
-    assert (
-        "there are no compiled kernels, and this library was built without it" in run("none").stderr
-    )
-    assert "this library has kernels linked in" in run("/nowhere").stderr
 
 
 # ---- under sanitizers ----

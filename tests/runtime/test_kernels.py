@@ -14,7 +14,6 @@ from pathlib import Path
 import numpy as np
 import onnxruntime as ort
 import pytest
-from support.kernels import LIBRARY_SOURCE, build_kernels
 from support.paths import ROOT
 
 from translate_trt.runtime import Translation, Translator, kernels
@@ -22,7 +21,7 @@ from translate_trt.runtime.backends import Settings, load_graphs
 from translate_trt.runtime.backends import onnxruntime as ort_backend
 from translate_trt.runtime.backends.nvidia_driver import Gpu
 from translate_trt.runtime.bundle.manifest import FORMAT_VERSION, read_manifest
-from translate_trt.runtime.errors import BackendError, BundleError, OptionError
+from translate_trt.runtime.errors import BackendError, BundleError
 
 LINES = [
     "the cat runs.",
@@ -61,25 +60,6 @@ def test_the_library_that_is_built(
     assert kernels.status() == "none (disabled by TRANSLATE_TRT_KERNELS)"
 
 
-def test_a_library_of_ones_own(
-    place: Path, make_library: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    make_library("avx512_vnni").rename(place)
-    other = make_library("other")
-    monkeypatch.chdir(other.parent)  # a path without a slash is a file, not a name to search for
-    monkeypatch.setenv(kernels.VARIABLE, other.name)
-    assert kernels.library() == other
-    assert kernels.status() == "other"
-
-
-def test_a_path_that_does_not_exist(
-    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(kernels.VARIABLE, str(tmp_path / "nowhere.so"))
-    with pytest.raises(OptionError, match=r"nowhere\.so'"):
-        kernels.status()
-
-
 def test_a_file_that_is_no_such_library(
     place: Path, make_library: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -101,18 +81,6 @@ def test_a_library_for_bundles_of_another_format(
     monkeypatch.setenv(kernels.VARIABLE, str(path))
     with pytest.raises(BackendError, match=f"{path} was built for bundles of format {version}, "):
         kernels.describe()
-
-
-def test_one_that_onnxruntime_refuses(
-    place: Path,
-    compiled_bundle: Path,
-    make_library: Callable[..., Path],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    source = LIBRARY_SOURCE.replace("RegisterCustomOps", "other_function")
-    monkeypatch.setenv(kernels.VARIABLE, str(make_library("half", source=source)))
-    with pytest.raises(BackendError, match=r"libhalf\.so"):
-        load(compiled_bundle)
 
 
 @pytest.fixture
@@ -308,25 +276,3 @@ def test_kernels_of_emulated_processors(tmp_path: Path) -> None:
         "neoverse-n1: all passed: plain neon_dotprod",
         "max: all passed: plain neon_dotprod neon_i8mm",
     ]
-
-
-@pytest.mark.nightly
-def test_the_plain_kernels_translate_alike(
-    compiled_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Sanitizers on any CPU, without the kernels for special instructions to build faster."""
-    library = build_kernels(
-        tmp_path, "-D", "TRANSLATE_TRT_PLAIN=ON", "-D", "TRANSLATE_TRT_X86_64=OFF",
-        "-D", "TRANSLATE_TRT_AMX=OFF",
-    )  # fmt: skip
-    monkeypatch.setenv(kernels.VARIABLE, str(library))
-    assert kernels.status() == "plain"
-    for target, tolerance in TOLERANCE.items():
-        monkeypatch.setenv(kernels.VARIABLE, str(library))
-        plain = translations(compiled_bundle, target)
-        monkeypatch.setenv(kernels.VARIABLE, "none")
-        bodies = translations(compiled_bundle, target)
-        assert [one.text for one in plain] == [one.text for one in bodies]
-        np.testing.assert_allclose(
-            [one.score for one in plain], [one.score for one in bodies], atol=tolerance
-        )

@@ -19,7 +19,7 @@ from translate_trt.runtime import (
 )
 from translate_trt.runtime.cli import SUBCOMMANDS, main
 from translate_trt.runtime.cli.bundle_flags import BUNDLE
-from translate_trt.runtime.model_changes import new_model, remove_model, write_record
+from translate_trt.runtime.model_changes import new_model, write_record
 from translate_trt.runtime.model_store import (
     VARIABLE,
     ModelRecord,
@@ -160,12 +160,6 @@ def test_list_and_remove(install: Callable[..., Path], store: Path) -> None:
     assert (result.exit_code, "is installed. Install" in result.stderr) == (1, True)
 
 
-def test_nothing_is_removed_if_a_name_is_unknown(install: Callable[..., Path]) -> None:
-    install(OPUS)
-    assert run("remove", OPUS, "other").exit_code == 1
-    assert installed_bundle(OPUS)
-
-
 def test_a_model_is_replaced_only_with_force(install: Callable[..., Path]) -> None:
     bundle = install(OPUS)
     with pytest.raises(OutputError, match="--force"):
@@ -226,15 +220,3 @@ def test_no_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRANSLATE_TRT_CACHE", "elsewhere")
     with new_model("a/b") as directory:
         assert directory.parent == Path("elsewhere/models").absolute()
-
-
-def test_removal_while_it_is_installed_is_refused(install: Callable[..., Path]) -> None:
-    install(OPUS)
-
-    def remove_during() -> None:
-        with new_model(OPUS, force=True):
-            remove_model(OPUS)
-
-    with pytest.raises(OutputError, match="is writing to"):
-        remove_during()
-    assert installed_bundle(OPUS)

@@ -71,26 +71,17 @@ def test_a_library_that_is_none(
 @pytest.mark.parametrize(
     ("name", "structure"),
     [
-        ("tt_text", abi.Text),
-        ("tt_tokens", abi.Tokens),
-        ("tt_split", abi.Split),
-        ("tt_term", abi.Term),
-        ("tt_lines", abi.Lines),
-        ("tt_attention", abi.Attention),
-        ("tt_log_probs", abi.LogProbs),
-        ("tt_word", abi.Word),
-        ("tt_segment", abi.Segment),
-        ("tt_result_arrays", abi.ResultArrays),
-        ("tt_options", abi.Options),
-        ("tt_load_options", abi.LoadOptions),
-        ("tt_submit_options", abi.SubmitOptions),
-        ("tt_statistics", abi.Statistics),
-        ("tt_engine_memory", abi.EngineMemory),
+        ("tt_text", abi.Text), ("tt_tokens", abi.Tokens), ("tt_split", abi.Split),
+        ("tt_term", abi.Term), ("tt_lines", abi.Lines), ("tt_attention", abi.Attention),
+        ("tt_log_probs", abi.LogProbs), ("tt_word", abi.Word), ("tt_segment", abi.Segment),
+        ("tt_result_arrays", abi.ResultArrays), ("tt_options", abi.Options),
+        ("tt_load_options", abi.LoadOptions), ("tt_submit_options", abi.SubmitOptions),
+        ("tt_statistics", abi.Statistics), ("tt_engine_memory", abi.EngineMemory),
         ("tt_profile", device_functions._Profile),
         ("tt_change_sizes", device_functions._ChangeSizes),
         ("tt_engines", device_functions._Engines),
     ],
-)
+)  # fmt: skip
 def test_structures_are_those_of_the_header(name: str, structure: type[ctypes.Structure]) -> None:
     text = HEADER.read_text() + HEADER.with_name("device.h").read_text()
     found = re.search(rf"typedef struct {name} \{{(.*?)\}} {name};", text, re.DOTALL)

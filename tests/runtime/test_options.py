@@ -19,22 +19,13 @@ from translate_trt.runtime.options import read_sequences, write_sequences
         *(
             (name, {name: value})
             for name, values in {
-                "beam_size": (2.5, 2.0, True, "4", None),
-                "num_hypotheses": (math.nan,),
-                "max_length": (9.5,),
-                "min_length": ([1],),
-                "max_extra_length": (None,),
-                "no_repeat_ngram_size": (2.0,),
-                "sampling_top_k": (2.5,),
-                "length_penalty": (True, "0.6"),
-                "repetition_penalty": ("2",),
-                "early_stopping": (1,),
-                "return_attention": (None,),
-                "disable_unk": (1,),
-                "length_penalty_form": (["gnmt"],),
-                "source_language": (b"en",),
-                "target_language": (7,),
-                "suppress_sequences": ([[7]],),
+                "beam_size": (2.5, 2.0, True, "4", None), "num_hypotheses": (math.nan,),
+                "max_length": (9.5,), "min_length": ([1],), "max_extra_length": (None,),
+                "no_repeat_ngram_size": (2.0,), "sampling_top_k": (2.5,),
+                "length_penalty": (True, "0.6"), "repetition_penalty": ("2",),
+                "early_stopping": (1,), "return_attention": (None,), "disable_unk": (1,),
+                "length_penalty_form": (["gnmt"],), "source_language": (b"en",),
+                "target_language": (7,), "suppress_sequences": ([[7]],),
             }.items()
             for value in values
         ),
@@ -42,20 +33,14 @@ from translate_trt.runtime.options import read_sequences, write_sequences
         *(
             (name, {name: value})
             for name, values in {
-                "beam_size": (0,),
-                "max_length": (0,),
-                "min_length": (-1,),
-                "max_extra_length": (-1,),
-                "num_hypotheses": (0, 5),
+                "beam_size": (0,), "max_length": (0,), "min_length": (-1,),
+                "max_extra_length": (-1,), "num_hypotheses": (0, 5),
                 "length_penalty": (-1.0, math.nan, 1e300, 10.001, 10**400),
-                "length_penalty_form": ("marian",),
-                "alternatives": (-1,),
+                "length_penalty_form": ("marian",), "alternatives": (-1,),
                 "min_alternative_prob": (-0.1, 1.1, math.nan),
-                "repetition_penalty": (0.9, math.nan),
-                "no_repeat_ngram_size": (-1, 2**32 + 1),
+                "repetition_penalty": (0.9, math.nan), "no_repeat_ngram_size": (-1, 2**32 + 1),
                 "suppress_sequences": ("", "7,,8", "7" + ",8" * 256, "7 x", "-1"),
-                "sampling_top_k": (-1, 1025),
-                "seed": (-1, 2**31),
+                "sampling_top_k": (-1, 1025), "seed": (-1, 2**31),
             }.items()
             for value in values
         ),
@@ -71,7 +56,7 @@ from translate_trt.runtime.options import read_sequences, write_sequences
         ("sampling_temperature", {"sampling_top_k": 5, "sampling_temperature": 0, "beam_size": 1}),
         ("sampling_temperature", {"sampling_temperature": 0.8}),
     ],
-)
+)  # fmt: skip
 def test_invalid_options(name: str, options: dict[str, Any]) -> None:
     with pytest.raises(OptionError, match=name):
         SearchOptions(**options)

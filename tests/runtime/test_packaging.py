@@ -99,17 +99,9 @@ def test_modules_are_not_imported_in_circles() -> None:
 
 def test_headers_of_the_library_include_lower_folders_alone() -> None:
     order = (
-        "base",
-        "text",
-        "bundle",
-        "backends",
-        "executor",
-        "engines",
-        "cuda",
-        "tensorrt",
-        "core",
+        "base", "text", "bundle", "backends", "executor", "engines", "cuda", "tensorrt", "core",
         "api",
-    )
+    )  # fmt: skip
     source = ROOT / "runtime/cpp/src"
     assert {path.name for path in source.iterdir()} == set(order)
     for path in source.glob("*/*"):

@@ -29,7 +29,6 @@ from support.translations import assert_same, bits, random_sources
 
 from translate_trt.export.contract import GraphLayout
 from translate_trt.runtime import TranslationService, Translator, native
-from translate_trt.runtime.backends.onnxruntime import OnnxRuntimeGraphs
 from translate_trt.runtime.bundle.contract import NEXT
 from translate_trt.runtime.errors import BackendError, InputError, OptionError
 from translate_trt.runtime.options import SearchOptions
@@ -339,15 +338,3 @@ def test_an_error_of_onnxruntime_ends_the_call_and_not_the_translator(
             plain.translate(LINES)
     assert isinstance(caught.value.__cause__, RuntimeError)
     assert plain.translate(LINES) == right
-
-
-def test_blank_lines_do_not_run_the_model(
-    plain: Translator, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def run(*_: object) -> None:
-        raise AssertionError("the model ran")
-
-    monkeypatch.setattr(OnnxRuntimeGraphs, "encode", run)
-    assert plain.translate([]) == []
-    assert plain.translate_ids([[], []])[1][0].tokens == ()
-    assert [t.text for t in plain.translate(["", " ", "\u2028"])] == ["", "", ""]

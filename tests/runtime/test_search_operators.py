@@ -29,18 +29,10 @@ Run = Callable[[Inputs], list[Array]]
 # Element types of the outputs.
 _KINDS = {"f": TensorProto.FLOAT, "i": TensorProto.INT64, "b": TensorProto.BOOL}
 OUTPUTS = {
-    "Embed": "f",
-    "Embed8": "f",
-    "EmbedSource": "f",
-    "EmbedSource8": "f",
-    "SourceBias": "f",
-    "SourceShortlist": "i",
-    "ForcedColumns": "ii",
-    "SelectBeams": "iifibfiib",
-    "ExtendAncestry": "f",
-    "FollowAncestry": "fib",
-    "FollowParents": "f",
-}
+    "Embed": "f", "Embed8": "f", "EmbedSource": "f", "EmbedSource8": "f", "SourceBias": "f",
+    "SourceShortlist": "i", "ForcedColumns": "ii", "SelectBeams": "iifibfiib",
+    "ExtendAncestry": "f", "FollowAncestry": "fib", "FollowParents": "f",
+}  # fmt: skip
 
 
 @pytest.fixture(scope="session")
@@ -172,7 +164,10 @@ def test_selection_with_constraints(both: Any, k: int, u: int, kind: str) -> Non
 
 
 @pytest.mark.parametrize("kind", ["random", "ties"])
-@pytest.mark.parametrize(("b", "r", "d"), [(0, 2, 0), (3, 40, 0), (0, 1, 5), (3, 4, 30)])
+@pytest.mark.parametrize(
+    ("b", "r", "d"),  # the last has as many candidates as ranks
+    [(0, 2, 0), (3, 40, 0), (0, 1, 5), (3, 4, 30), (0, 9, 30)],
+)
 def test_selection_with_noise(both: Any, b: int, r: int, d: int, kind: str) -> None:
     inputs = selection(kind, 1, 0.6, 5, n=200, b=b, r=r, d=d)
     drawn = assert_equal_but_scores(both("SelectBeams", inputs))

@@ -6,7 +6,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
+from concurrent.futures import CancelledError, Future, wait
 from pathlib import Path
 from typing import Any
 
@@ -142,26 +142,6 @@ def when_full(service: TranslationService, monkeypatch: pytest.MonkeyPatch) -> t
 # ---- what is found ----
 
 
-def test_8_threads_with_mixed_options_find_what_one_call_finds(
-    start: Start, compiled_bundle: Path
-) -> None:
-    translator = Translator(compiled_bundle, threads=1, workers=3)
-    service = start(translator)
-    right = [translator.translate(LINES, one) for one in OPTIONS]
-
-    def client(number: int) -> list[tuple[int, int, Translation]]:
-        asked = [(index, (index + number) % 3) for index in range(len(LINES))]
-        return [
-            (index, which, service.submit(LINES[index], OPTIONS[which]).result(60))
-            for index, which in asked
-        ]
-
-    with ThreadPoolExecutor(8) as pool:
-        for answers in pool.map(client, range(8)):
-            for index, which, found in answers:
-                assert_found(found, right[which][index])
-
-
 #: Options and constraints of one sentence, by the rules of the search that they use.
 RULES: list[tuple[dict[str, Any], list[list[int]]]] = [
     ({}, []),
@@ -233,15 +213,6 @@ def test_arguments_of_a_line(start: Start, translator: Translator, arguments: An
             assert (one.alignment and one.alignment.pairs()) == (
                 other.alignment and other.alignment.pairs()
             )
-
-
-@pytest.mark.parametrize("arguments", [{}, *ARGUMENTS[:1], *ARGUMENTS[2:5]], ids="-".join)
-def test_arguments_of_a_document(start: Start, translator: Translator, arguments: Any) -> None:
-    pytest.importorskip("sentencex")
-    service, text = start(), "- The cat runs.\n\n  A dog sleeps. A tree.\n"
-    arguments = {"split_sentences": "en", **arguments}
-    found = service.submit_document(text, OPTIONS[0], **arguments).result(60)
-    assert_found(found, translator.translate_document(text, OPTIONS[0], **arguments))
 
 
 def test_lines_of_one_request(

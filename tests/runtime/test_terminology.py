@@ -186,16 +186,6 @@ def test_a_line_that_normalization_makes_longer_is_cut(looping_bundle: Path) -> 
     assert "Katze" in found.text
 
 
-def test_terms_of_sentences(looping_bundle: Path) -> None:
-    pytest.importorskip("sentencex")
-    translator, options = Translator(looping_bundle, threads=1), SearchOptions(max_length=12)
-    text = "A cat sleeps. No terms.\n\nA big dog."
-    found = translator.translate_document(text, options, split_sentences="en", terminology=GLOSSARY)
-    first, _, last = found.text.splitlines()
-    assert "Katze" in first
-    assert "Hund" in last
-
-
 def test_what_does_not_go_together(translator: Translator) -> None:
     for arguments in ({"alignments": True}, {"markup": "html"}):
         with pytest.raises(OptionError, match="neither alignments"):

@@ -510,14 +510,6 @@ def test_a_request_whose_time_is_up(
     assert found == expected(translator.translate(["d"]))
 
 
-def test_answered_requests_do_not_wait_for_their_time(model: Any) -> None:
-    for _ in range(5):
-        one = request("a", timeout=10**10)
-        model.execute([one])
-        best(one.sender.response())
-    assert len(model._responder._deadlines) <= 2
-
-
 def test_metrics(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake_triton.MetricFamily.ALL.clear()
     model = load(repository, capacity="1")
@@ -554,19 +546,6 @@ def test_metrics(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     }  # fmt: skip
 
 
-def test_a_server_without_metrics(
-    repository: Path,
-    translator: Translator,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    monkeypatch.delattr(fake_triton, "MetricFamily")
-    model = load(repository)
-    assert "instance publishes" in caplog.text
-    assert best(answers(model, [request("a")])[0]) == expected(translator.translate(["a"]))
-    model.finalize()
-
-
 def test_an_instance_whose_service_has_failed_ends(
     repository: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -576,23 +555,6 @@ def test_an_instance_whose_service_has_failed_ends(
     model = load(repository)
     assert ended.wait(60)
     model.finalize()
-
-
-def test_an_instance_that_cannot_answer_ends(
-    repository: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ended = list[object]()
-    monkeypatch.setattr(f"{MODULE}._end_instance", ended.append)
-
-    def fails(*_: object) -> None:
-        raise SystemExit
-
-    with monkeypatch.context() as patch:
-        patch.setattr(f"{MODULE}._Responder._respond", fails)
-        model = load(repository)
-        model.execute([request("a")])
-        model.finalize()
-    assert [type(one) for one in ended] == [SystemExit]
 
 
 def test_what_the_model_fails_with_fails_alone(nan_bundle: Path, tmp_path: Path) -> None:

@@ -19,7 +19,6 @@ from translate_trt.runtime.bundle.prompt import Prompt
 from translate_trt.runtime.cli import main
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.serve.triton import interface
-from translate_trt.runtime.serve.triton.repository import Name, to_text
 from translate_trt.runtime.serve.triton.serving_options import ServerOptions
 
 
@@ -129,18 +128,6 @@ def test_a_linked_bundle(triton: Callable[..., Result], tmp_path: Path) -> None:
     assert not (tmp_path / "repo/translation/1/bundle").exists()
 
 
-def test_several_instances_on_a_gpu_are_explained(
-    triton: Callable[..., Result], tmp_path: Path
-) -> None:
-    result = triton("--device", "cuda", "--instances", 3)
-    assert result.exit_code == 0
-    assert "instances is 3" in result.stderr
-    assert configuration(tmp_path / "repo")["instance_group"] == [
-        {"count": ["3"], "kind": ["KIND_GPU"]}
-    ]
-    assert "every GPU" not in triton("--instances", 3, "--force").stderr
-
-
 def test_an_engine_goes_to_gpus(
     make_bundle: Callable[..., Path], triton: Callable[..., Result], tmp_path: Path
 ) -> None:
@@ -201,14 +188,6 @@ def test_what_is_wrong_is_said_and_nothing_is_written(
     )
     assert message in result.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["bundle"]
-
-
-@pytest.mark.parametrize("text", ["plain", 'a "b" \\ c', "Übersetzung\n\t", "', { : }", ""])
-def test_strings_are_quoted_for_any_reader(text: str) -> None:
-    written = to_text({"name": text, "inside": [{"kind": Name("KIND_CPU"), "on": True, "n": 1}]})
-    assert written.isascii()
-    inside = {"kind": ["KIND_CPU"], "on": ["true"], "n": ["1"]}
-    assert parse(written) == {"name": [text], "inside": [inside]}
 
 
 def test_flags_are_the_fields_of_the_options() -> None:

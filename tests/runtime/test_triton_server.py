@@ -51,11 +51,6 @@ def server(
 
 
 @pytest.fixture(scope="module")
-def translator(compiled_bundle: Path) -> Translator:
-    return Translator(compiled_bundle, "onnx-fp32", threads=1)
-
-
-@pytest.fixture(scope="module")
 def lines() -> list[str]:
     rng = random.Random(1)
     made = [" ".join([*rng.choices(WORDS, k=rng.randint(1, 9)), str(n)]) for n in range(200)]
@@ -87,14 +82,6 @@ def of_tokens(tokens: Sequence[int], **options: Any) -> dict[str, Any]:
     data = list(tokens)
     made["inputs"]["TOKENS"] = {"type": "INT32", "shape": [1, len(data)], "data": data}
     return made
-
-
-def expensive(characters: int, **more: Any) -> dict[str, Any]:
-    """Return 16 texts, each translated with 16 beams to the maximum length of every segment."""
-    text = ("the cat runs over the green tree. " * 300)[:characters]
-    options = {"BEAM_SIZE": 16, "MIN_LENGTH": 90}
-    given = {name: [value] * LIMIT for name, value in options.items()}
-    return request([text] * LIMIT, **given, **more)
 
 
 def check(answer: dict[str, Any], translations: Sequence[Translation]) -> None:
@@ -150,76 +137,7 @@ def test_the_server_reads_the_configuration_as_it_was_meant(server: TritonServer
     assert config["parameters"]["target"] == {"string_value": "onnx-fp32"}
 
 
-def test_bad_requests_fail_alone(
-    server: TritonServer, translator: Translator, lines: list[str]
-) -> None:
-    bad = {
-        "not valid UTF-8 at byte 1": request(b"a\xff"),
-        "has neither TEXT nor TOKENS": request(BEAM_SIZE=2),
-        "token 99999, outside the vocabulary": of_tokens([5, 99999]),
-        "batch-size must be <= 16": request(["a"] * 17),
-        "costs 2547200 (characters times beam_size of 16 sentences), more than this server's "
-        "maximum of 1000000; send at most 6 of them": expensive(9950),
-    }
-    mixed: list[dict[str, Any]] = []
-    for line, one in zip(lines, bad.values(), strict=False):
-        mixed += [request(line), one]
-    for protocol in ("http", "grpc"):
-        answers = server.ask(mixed, protocol=protocol, clients=len(mixed))
-        for line, answer in zip(lines, answers[::2], strict=False):
-            check(answer, translator.translate([line]))
-        for message, answer in zip(bad, answers[1::2], strict=True):
-            assert message in answer["error"], answer
-            assert answer["status"] in ("400", "StatusCode.INVALID_ARGUMENT"), answer
-
-
 TEXT = {"name": "TEXT", "shape": [1, 1], "datatype": "BYTES", "data": ["a"]}
-BEAM = {"name": "BEAM_SIZE", "shape": [2, 1], "datatype": "INT32", "data": [1, 2]}
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        pytest.param(b"\xff\xfe", id="not-utf-8"),
-        {"inputs": [{**TEXT, "shape": [1, 2], "data": ["a", "b"]}]},
-        {"inputs": [{**TEXT, "shape": [0, 1], "data": []}]},
-        {"inputs": [TEXT, BEAM]},
-    ],
-)  # fmt: skip
-def test_malformed_requests(server: TritonServer, translator: Translator, body: Any) -> None:
-    content = body if isinstance(body, bytes) else json.dumps(body).encode()
-    status, answer = server.get("v2/models/translation/infer", content)
-    assert status >= 400, answer  # to Triton some of them are the server's fault
-    assert json.loads(answer)["error"]
-    (answer_of_next,) = server.ask([request("the cat runs.")])
-    check(answer_of_next, translator.translate(["the cat runs."]))
-
-
-def test_an_expensive_request_beside_cheap_ones(
-    server: TritonServer, translator: Translator, lines: list[str]
-) -> None:
-    before = settled(server)
-    text = 3900 * LIMIT  # characters
-    large = server.clients([expensive(3900)])
-    wait_until(lambda: server.metrics()["waiting_sentences"] > 0)
-    some = lines[:20]
-    for answer, one in zip(
-        server.ask([request(line) for line in some]), translator.translate(some), strict=True
-    ):
-        check(answer, [one])
-    (late,) = server.ask([expensive(3000, timeout=300_000)])
-    assert "timeout of 300000 microseconds expired before it was translated" in late["error"]
-    assert late["status"] == "StatusCode.UNAVAILABLE"
-    assert not large.answered()
-    large.stop()
-    wait_until(lambda: server.metrics()["requests_in_work"] == 0)
-    after = {name: value - before[name] for name, value in settled(server).items()}
-    outcomes = ("success", "busy", "timeout", "cancelled", "failed")
-    assert [after[name] for name in outcomes] == [20, 0, 1, 1, 0]
-    # Of the two, what was not begun was not translated: a segment has less than 48 characters.
-    assert 0 < after["sentences_total"] < text / 48 / 2
-    assert after["waiting_sentences"] == after["running_sentences"] == 0
-    assert after["request_seconds_count"] == 20
 
 
 def settled(server: TritonServer) -> dict[str, float]:
@@ -233,7 +151,7 @@ def settled(server: TritonServer) -> dict[str, float]:
     return found
 
 
-@pytest.mark.parametrize("how", ["server SIGKILL", "server SIGTERM", "instance SIGKILL"])
+@pytest.mark.parametrize("how", ["server SIGKILL", "instance SIGKILL"])
 def test_restarted_under_load(
     start_triton: Any, repository: Path, translator: Translator, lines: list[str], how: str
 ) -> None:

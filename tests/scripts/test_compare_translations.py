@@ -38,15 +38,6 @@ def test_one_line_may_always_differ(lines: int, differing: int, passes: bool) ->
     assert Comparison(lines, lines - differing, 0, 0.0).passes("fp32") == passes
 
 
-def test_scores_of_identical_lines_are_compared() -> None:
-    from compare_translations import Comparison
-
-    assert Comparison(10, 10, 0, 1e-3).passes("fp32")
-    assert not Comparison(10, 10, 0, 2e-3).passes("fp32")
-    assert Comparison(10, 10, 0, 2e-3).passes("fp16")
-    assert not Comparison(0, 0, 0, 0.0).passes("fp32")
-
-
 def test_text_and_json_are_compared(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -176,6 +176,7 @@ def test_checks_end_in_time(pretending: Path) -> None:
     assert done.returncode == 1
 
 
+@pytest.mark.nightly
 def test_command_lines_of_exports_and_translations(
     pretending: Path,
     checkpoint: Checkpoint,

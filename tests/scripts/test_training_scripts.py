@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import random
 import socket
@@ -12,7 +11,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from support.parsers import random_trees
 from support.scripts import run_script
 
 pytestmark = pytest.mark.nightly
@@ -104,24 +102,3 @@ def test_a_row_that_a_preset_lacks_is_named_before_training(tmp_path: Path) -> N
     assert done.returncode == 1
     assert "tiny-n2" in done.stderr
     assert not (tmp_path / "out").exists()
-
-
-def test_parsers_of_several_sizes(tmp_path: Path) -> None:
-    for name, count in {"train": 200, "dev": 8, "test": 8}.items():
-        trees = "".join(tree.replace("\n", " ") + "\n" for tree in random_trees(count, count))
-        (tmp_path / f"{name}.tree.gz").write_bytes(gzip.compress(trees.encode()))
-    small = (
-        f"{SMALL} --heads 2 --encoder-layers 1 --decoder-layers 1 --batch-tokens 1000 "
-        "--validate-every 3 --checkpoint-every 3 --guided-alignment-layer 0"
-    )
-    arguments = ("parsing_craft.sh", tmp_path, tmp_path / "out", 100, 200)
-    done = run(*arguments, BEAMS="2 1", DEVICE="cpu", OPTIONS=small)
-    report = json.loads((tmp_path / "out/parsing-craft.json").read_text())
-    parsers = report["results"]["parsers"]
-    assert [(one["trees"], len(one["scores"])) for one in parsers] == [(100, 6), (200, 10)]
-    for score in parsers[0]["scores"] + parsers[1]["scores"]:
-        assert (score["sentences"], score["malformed"]) == (8, 0)
-    assert f"{parsers[0]['scores'][0]['F1 with gold tags']:.2f}" in done.stdout
-    again = run(*arguments, STAGES="parse")
-    assert again.stdout == done.stdout[-len(again.stdout) :]
-    assert "training" not in again.stderr

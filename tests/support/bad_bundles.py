@@ -138,134 +138,74 @@ def _contract(group: str, name: str, value: object) -> Change:
 
 
 BAD_SEARCHES: tuple[dict[str, Any], ...] = (
-    {"beams": 4},
-    {"beam_size": "4"},
-    {"beam_size": True},
-    {"beam_size": 1.5},
-    {"beam_size": 0},
-    {"return_attention": 1},
-    {"length_penalty_form": None},
-    {"length_penalty_form": "none"},
-    {"num_hypotheses": 9},
-    {"max_length": 0},
-    {"min_length": -1},
-    {"length_penalty": -1},
-    {"length_penalty": "0.6"},
-    {"source_language": 3},
-    {"target_language": ["de"]},
-)
-BAD_PROMPTS: tuple[tuple[str, object, str], ...] = (
-    ("target_side", "left", r"'prompt\.target_side' must be one of source, target, not \"left\""),
-    ("source", [1, -1], r"'prompt\.source' must be a whole number of at least 0, not -1"),
-    ("source", [1.5], r"'prompt\.source' must be a whole number"),
-    ("target", ["de"], r"'prompt\.target' must be a whole number"),
-    ("target", 7, r"'prompt\.target' must be a list of whole numbers, not 7"),
-    ("source_languages", ["en"], r"'prompt\.source_languages' must be an object"),
-    ("target_languages", {"de": None}, r"'prompt\.target_languages\.de' must be a whole number"),
-    ("source", [320], "'prompt' must be tokens of the vocabulary, not 320"),
-    ("target_languages", {"de": 2**63 - 1}, "'prompt' must be tokens of the vocabulary, not 92233"),
-    ("source_languages", {"en": 320}, "'prompt' must be tokens of the vocabulary, not 320"),
-    ("source", [5] * 15, r"'limits\.max_source_length' must be at least 17, not 16"),
-)
-# Group, tensor, its other fields, and what is said of the field in question.
+    {"beams": 4}, {"beam_size": "4"}, {"beam_size": True}, {"beam_size": 1.5}, {"beam_size": 0},
+    {"return_attention": 1}, {"length_penalty_form": None}, {"length_penalty_form": "none"},
+    {"num_hypotheses": 9}, {"max_length": 0}, {"min_length": -1}, {"length_penalty": -1},
+    {"length_penalty": "0.6"}, {"source_language": 3}, {"target_language": ["de"]},
+)  # fmt: skip
+BAD_PROMPTS: tuple[tuple[str, object], ...] = (
+    ("target_side", "left"), ("source", [1, -1]), ("source", [1.5]), ("target", ["de"]),
+    ("target", 7), ("source_languages", ["en"]), ("target_languages", {"de": None}),
+    ("source", [320]), ("target_languages", {"de": 2**63 - 1}), ("source_languages", {"en": 320}),
+)  # fmt: skip
+# Group, tensor, and its other fields; None for a missing tensor.
 _IN_PLACE = {"dtype": "float32", "initial": "zeros", "in_place": True}
 _STATE = {"dtype": "int64", "initial": "zeros", "in_place": False}
-BAD_TENSORS: tuple[tuple[str, str, object, str], ...] = (
-    ("encoder_inputs", "source_ids", 3, "encoder_inputs.source_ids' must be an object"),
-    ("encoder_outputs", "cross_key_0", {"axes": ["N", 0, "S"]}, "axes' must be a whole number of"),
-    ("encoder_outputs", "cross_key_0", {"axes": ["N", "X"]}, "axes' must be a whole number of at"),
-    (
-        "encoder_outputs",
-        "cross_key_0",
-        {"axes": []},
-        "axes' must be a list of sizes and of",
-    ),
-    ("encoder_outputs", "cross_key_0", {"dtype": "float64"}, "dtype' must be one of int64, bool"),
-    ("state", "tokens", {"initial": "seven"}, "tokens.initial' must be one of zeros, start_token"),
-    ("state", "done", {"in_place": 1}, "done.in_place' must be true or false"),
+BAD_TENSORS: tuple[tuple[str, str, object], ...] = (
+    ("encoder_inputs", "source_ids", 3),
+    ("encoder_outputs", "cross_key_0", {"axes": ["N", 0, "S"]}),
+    ("encoder_outputs", "cross_key_0", {"axes": ["N", "X"]}),
+    ("encoder_outputs", "cross_key_0", {"axes": []}),
+    ("encoder_outputs", "cross_key_0", {"dtype": "float64"}),
+    ("state", "tokens", {"initial": "seven"}),
+    ("state", "done", {"in_place": 1}),
 )
 # Tensors that the core alone compares with those that it knows.
-BAD_CONTRACTS: tuple[tuple[str, str, object, str], ...] = (
-    ("encoder_inputs", "source_ids", None, "encoder_inputs.source_ids' is missing"),
-    (
-        "encoder_inputs",
-        "more",
-        {"dtype": "int64", "axes": ["N"]},
-        r"encoder_inputs.more' must be a tensor that this version knows, not \"int64 \[N\]",
-    ),
-    (
-        "encoder_outputs",
-        "source_bias",
-        {"dtype": "float16"},
-        r"source_bias' must be float32 \[N, 1, 1, S\], not \"float16 \[N, 1, 1, S\]",
-    ),
-    ("encoder_outputs", "cross_key_0", {"axes": ["N", 4, 8]}, "cross_key_0' must be a tensor that"),
-    ("encoder_outputs", "cross_key_0", {"axes": ["S", "N", 8]}, "cross_key_0' must be a tensor"),
-    (
-        "encoder_outputs",
-        "shortlist",
-        {"dtype": "int64", "axes": ["N", "W"]},
-        "encoder_outputs.shortlist' must be a tensor that this version knows",
-    ),
-    (
-        "encoder_outputs",
-        "tokens",
-        {"dtype": "int64", "axes": ["N", "S"]},
-        "state' must be tensors of other names than the encoder's, not \"tokens\"",
-    ),
-    ("request", "early_stopping", None, "request.early_stopping' is missing"),
-    (
-        "request",
-        "temperature",
-        {"dtype": "float32", "axes": ["N"]},
-        "request.temperature' must be a tensor that this version knows",
-    ),
-    ("state", "tokens", None, "state.tokens' is missing"),
-    ("state", "tokens", {"axes": ["N"]}, r"state.tokens' must be int64 \[N, K\], not"),
-    ("state", "tokens", {"axes": ["N", "S"]}, r"state.tokens' must be int64 \[N, K\], not"),
-    ("state", "tokens", {"axes": ["N", 4]}, r"state.tokens' must be int64 \[N, K\], not"),
-    ("state", "tokens", {"initial": "masked"}, "tokens.initial' must be a value of int64"),
-    ("state", "done", {"initial": "start_token"}, "done.initial' must be a value of bool"),
-    ("state", "done", {"in_place": True}, "done' must be a tensor that is not changed in place"),
-    ("state", "ancestry", {"in_place": True}, "ancestry' must be a tensor that is not changed in"),
-    ("state", "ancestry", {"axes": ["N", "K", 7]}, r"ancestry' must be float32 \[N, K, P\]"),
-    ("state", "self_key_0", {"axes": ["N", 4, "P"]}, "self_key_0' must be a tensor that this"),
+BAD_CONTRACTS: tuple[tuple[str, str, object], ...] = (
+    ("encoder_inputs", "source_ids", None),
+    ("encoder_inputs", "more", {"dtype": "int64", "axes": ["N"]}),
+    ("encoder_outputs", "source_bias", {"dtype": "float16"}),
+    ("encoder_outputs", "cross_key_0", {"axes": ["N", 4, 8]}),
+    ("encoder_outputs", "cross_key_0", {"axes": ["S", "N", 8]}),
+    ("encoder_outputs", "shortlist", {"dtype": "int64", "axes": ["N", "W"]}),
+    ("encoder_outputs", "tokens", {"dtype": "int64", "axes": ["N", "S"]}),  # also of the state
+    ("request", "early_stopping", None),
+    ("request", "temperature", {"dtype": "float32", "axes": ["N"]}),
+    ("state", "tokens", None),
+    ("state", "tokens", {"axes": ["N"]}),
+    ("state", "tokens", {"axes": ["N", "S"]}),
+    ("state", "tokens", {"axes": ["N", 4]}),
+    ("state", "tokens", {"initial": "masked"}),
+    ("state", "done", {"initial": "start_token"}),
+    ("state", "done", {"in_place": True}),
+    ("state", "ancestry", {"in_place": True}),
+    ("state", "ancestry", {"axes": ["N", "K", 7]}),
+    ("state", "self_key_0", {"axes": ["N", 4, "P"]}),
     # The first cache determines the number of slots, which the second one then does not have.
-    ("state", "self_key_0", {"axes": ["N", "P", 4, 8]}, "self_value_0' must be a tensor that this"),
-    ("state", "more", {**_IN_PLACE, "axes": ["K", 4, "P", 8]}, "more' must be a tensor that this"),
-    ("state", "more", {**_STATE, "axes": ["N", "S"]}, "more' must be a tensor that this"),
-    ("state", "more", {**_STATE, "axes": ["K", "N"]}, "more' must be a tensor that this"),
-    ("results", "full", None, "results.full' is missing"),
-    ("results", "more", {"dtype": "int64", "axes": ["N"]}, "results.more' must be a tensor that"),
-    ("results", "attention", {"axes": ["N", "S"]}, r"attention' must be float32 \[N, K, S\]"),
+    ("state", "self_key_0", {"axes": ["N", "P", 4, 8]}),
+    ("state", "more", {**_IN_PLACE, "axes": ["K", 4, "P", 8]}),
+    ("state", "more", {**_STATE, "axes": ["N", "S"]}),
+    ("state", "more", {**_STATE, "axes": ["K", "N"]}),
+    ("results", "full", None),
+    ("results", "more", {"dtype": "int64", "axes": ["N"]}),
+    ("results", "attention", {"axes": ["N", "S"]}),
 )
 BAD_PATHS = (
-    "/etc/passwd",
-    "../x",
-    "a/../../x",
-    "a\\b",
-    "C:x",
-    "",
-    ".",
-    "a//b",
-    "a/",
-    "./a",
-    "a\0b",
-)
+    "/etc/passwd", "../x", "a/../../x", "a\\b", "C:x", "", ".", "a//b", "a/", "./a", "a\0b",
+)  # fmt: skip
 BAD_ANNOTATIONS: tuple[dict[str, object], ...] = (
-    {"form": "prepend"},
-    {"symbols": ["a", "b"]},
-    {"symbols": ["a", "b", " "]},
-    {"symbols": ["a", "b", "b"]},
-    {"symbols": ["a", "b", "cd"]},
-    {"symbols": "abc"},
-)
+    {"form": "prepend"}, {"symbols": ["a", "b"]}, {"symbols": ["a", "b", " "]},
+    {"symbols": ["a", "b", "b"]}, {"symbols": ["a", "b", "cd"]}, {"symbols": "abc"},
+)  # fmt: skip
 STEP = "targets/onnx-fp32/step.onnx"
 
 
-def _tensor_cases(cases: Iterable[tuple[str, str, object, str]]) -> Iterator[BadBundle]:
-    for group, name, value, message in cases:
-        yield _edited(f"{group}.{name} {value!r:.60}", _contract(group, name, value), message)
+def _tensor_cases(cases: Iterable[tuple[str, str, object]]) -> Iterator[BadBundle]:
+    for group, name, value in cases:
+        yield _edited(
+            f"{group}.{name} {value!r:.60}", _contract(group, name, value),
+            r"the field 'targets\.onnx-fp32\.contract\.",
+        )  # fmt: skip
 
 
 #: Bundles that both readers refuse.
@@ -298,8 +238,13 @@ BAD_BUNDLES = (
         for search in BAD_SEARCHES
     ),
     *(
-        _edited(f"prompt.{name} {value!r:.40}", _prompt(name, value), message)
-        for name, value, message in BAD_PROMPTS
+        _edited(f"prompt.{name} {value!r:.40}", _prompt(name, value), "the field 'prompt")
+        for name, value in BAD_PROMPTS
+    ),
+    _edited(
+        "a prompt that leaves no room",
+        _prompt("source", [5] * 15),
+        r"the field 'limits\.max_source_length'",
     ),
     *(
         _edited(

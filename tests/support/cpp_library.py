@@ -27,16 +27,13 @@ SUPPRESSIONS = ROOT / "runtime/cpp/tests"
 
 #: Search options for comparisons of the library with Python.
 SEARCHES: list[dict[str, Any]] = [
-    {},
-    {"beam_size": 1},
+    {}, {"beam_size": 1},
     {"beam_size": 6, "num_hypotheses": 6, "length_penalty": 1.0, "length_penalty_form": "length"},
-    {"early_stopping": True, "num_hypotheses": 3},
-    {"max_length": 5, "num_hypotheses": 4},
-    {"max_extra_length": 0},
-    {"min_length": 12, "length_penalty": 0.0},
+    {"early_stopping": True, "num_hypotheses": 3}, {"max_length": 5, "num_hypotheses": 4},
+    {"max_extra_length": 0}, {"min_length": 12, "length_penalty": 0.0},
     {"beam_size": 2, "return_attention": True},
     {"beam_size": 2, "alternatives": 5, "min_alternative_prob": 0.01},
-]
+]  # fmt: skip
 
 
 def onnxruntime_library() -> Path:

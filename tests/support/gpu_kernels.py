@@ -11,17 +11,12 @@ import pytest
 import torch
 
 MODULES = (
-    "translate_trt.runtime.gpu.activation",
-    "translate_trt.runtime.gpu.attention",
-    "translate_trt.runtime.gpu.ancestry",
-    "translate_trt.runtime.gpu.embedding",
-    "translate_trt.runtime.gpu.encoder",
-    "translate_trt.runtime.gpu.norm",
-    "translate_trt.runtime.gpu.recurrence",
-    "translate_trt.runtime.gpu.select_beams",
-    "translate_trt.runtime.gpu.top_logits",
-    "translate_trt.train.fused_norm",
-)
+    "translate_trt.runtime.gpu.activation", "translate_trt.runtime.gpu.attention",
+    "translate_trt.runtime.gpu.ancestry", "translate_trt.runtime.gpu.embedding",
+    "translate_trt.runtime.gpu.encoder", "translate_trt.runtime.gpu.norm",
+    "translate_trt.runtime.gpu.recurrence", "translate_trt.runtime.gpu.select_beams",
+    "translate_trt.runtime.gpu.top_logits", "translate_trt.train.fused_norm",
+)  # fmt: skip
 
 INTERPRETED = not torch.cuda.is_available()
 

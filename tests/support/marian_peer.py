@@ -101,14 +101,6 @@ class MarianModel:
         run(self.directory, "convert", "-f", self.path.name, "-t", path.name, "-g", kind)
         return path
 
-    def convert_shortlist(self, text: Path, frequent: int, best: int) -> Path:
-        """Convert a shortlist in text to a binary one."""
-        path = self.directory / "lex.bin"
-        names = [path.name for path in self.vocabularies]
-        run(self.directory, "convert", "-s", text.name, str(frequent), str(best), "0", "-d",
-            path.name, "-V", *names)  # fmt: skip
-        return path
-
     def arrays(self) -> dict[str, np.ndarray]:
         with np.load(self.path) as file:
             return {name: file[name] for name in file.files}

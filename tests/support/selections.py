@@ -69,21 +69,18 @@ def selection(
     return {
         **candidates(rng, kind, n, k, b, r, u, d),
         **pool(rng, n, k),
-        "end_token": np.array(END),
-        "forced_tokens": forced_tokens(rng, n),
+        "end_token": np.array(END), "forced_tokens": forced_tokens(rng, n),
         "min_lengths": np.where(rng.random(n) < 0.3, positions + rng.integers(0, 4, n), 0),
         "max_lengths": positions + rng.integers(1, 30, n),
         "length_penalty_alpha": np.full(n, alpha, np.float32),
         "length_penalty_beta": np.full(n, beta, np.float32),
-        "num_hypotheses": rng.integers(1, k + 1, n),
-        "early_stopping": np.full(n, False),
-        "positions": positions,
-        "done": rng.random(n) < 0.2,
+        "num_hypotheses": rng.integers(1, k + 1, n), "early_stopping": np.full(n, False),
+        "positions": positions, "done": rng.random(n) < 0.2,
         **marks(rng, n, k, b),
         **noise(rng, n, r),
         **tail(rng, n, d),
         **constraints(rng, n, k, u),
-    }
+    }  # fmt: skip
 
 
 def marks(rng: np.random.Generator, n: int, k: int, b: int) -> dict[str, Array]:

@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import re
-import select
 import signal
 import socket
 import subprocess
@@ -177,17 +176,6 @@ class Clients:
         while len(self._found) < count:
             line = json.loads(self._process.stdout.readline())
             self._found[line["request"]] = line
-
-    def answered(self) -> bool:
-        """Return whether an answer has arrived."""
-        return bool(select.select([self._process.stdout], [], [], 0)[0])
-
-    def stop(self) -> None:
-        """Disconnect all clients."""
-        self._process.kill()
-        self._process.wait()
-        assert self._process.stdout is not None
-        self._process.stdout.close()
 
     def answers(self) -> list[dict[str, Any]]:
         self.wait_for(self._count)

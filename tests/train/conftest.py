@@ -35,23 +35,11 @@ def one_thread() -> Iterator[None]:
 @pytest.fixture
 def settings() -> dict[str, Any]:
     return {
-        "vocabulary_size": 320,
-        "encoder_layers": 1,
-        "decoder_layers": 1,
-        "d_model": 32,
-        "d_ff": 32,
-        "heads": 2,
-        "dropout": 0.2,
-        "batch_tokens": 256,
-        "micro_batch_tokens": 128,
-        "warmup_steps": 20,
-        "steps": 12,
-        "checkpoint_every": 4,
-        "validate_every": 0,
-        "log_every": 4,
-        "average_checkpoints": 2,
-        "precision": "fp32",
-    }
+        "vocabulary_size": 320, "encoder_layers": 1, "decoder_layers": 1, "d_model": 32, "d_ff": 32,
+        "heads": 2, "dropout": 0.2, "batch_tokens": 256, "micro_batch_tokens": 128,
+        "warmup_steps": 20, "steps": 12, "checkpoint_every": 4, "validate_every": 0, "log_every": 4,
+        "average_checkpoints": 2, "precision": "fp32",
+    }  # fmt: skip
 
 
 @pytest.fixture

@@ -61,7 +61,6 @@ void test_kernel_attention();
 void test_kernel_candidates();
 void test_kernel_linear();
 void test_kernel_rows();
-void test_kernel_search();
 void test_workspace();
 
 }  // namespace translate_trt

@@ -158,7 +158,6 @@ std::vector<float> normalized(const std::vector<float>& x, const Norm& norm, std
 int main() {
   using namespace translate_trt;
   test_workspace();
-  test_kernel_search();
   test_kernel_rows();
   test_kernel_linear();
   test_kernel_attention();

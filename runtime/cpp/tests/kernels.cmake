@@ -1,6 +1,6 @@
 # Tests and benchmark of the compiled kernels.
 add_executable(translate_trt_kernel_tests
-  kernel_tests.cc test_workspace.cc test_kernel_search.cc test_kernel_rows.cc test_kernel_linear.cc
+  kernel_tests.cc test_workspace.cc test_kernel_rows.cc test_kernel_linear.cc
   test_kernel_attention.cc test_kernel_candidates.cc $<TARGET_OBJECTS:translate_trt_kernels>)
 # Files define helpers with equal names.
 set_target_properties(translate_trt_kernel_tests PROPERTIES UNITY_BUILD OFF)

@@ -1,9 +1,7 @@
-// Moving of rows between the arrays of a host batch.
+// Options of the rows of a host batch; checked_batch.h compares what moves with its rows.
 
 #include <algorithm>
 #include <memory>
-#include <stdexcept>
-#include <tuple>
 #include <vector>
 
 #include "backends/host_batch.h"
@@ -14,167 +12,26 @@ namespace translate_trt::runtime {
 
 namespace {
 
-// Fake graphs that trace moves: the encoder writes token ids to the cross-attention keys, and the
-// step writes them to its cache slot.
-class TracingGraphs : public Graphs {
+// Fake graphs that record the request of a step, and otherwise only go on to the next slot.
+class WatchingGraphs : public Graphs {
  public:
-  void encode(const Arrays& inputs, const Arrays& outputs) override {
-    const Tensor& ids = *inputs.at("source_ids");
-    const Tensor& lengths = *inputs.at("source_lengths");
-    const Tensor& bias = *outputs.at("source_bias");
-    const Tensor& key = *outputs.at("cross_key_0");
-    for (std::int64_t row = 0; row < ids.axis(0); ++row) {
-      for (std::int64_t place = 0; place < ids.axis(1); ++place) {
-        const bool is_there = place < lengths.row<std::int64_t>(row)[0];
-        bias.row<float>(row)[place] = is_there ? 0 : kMasked;
-        key.row<std::uint16_t>(row)[place] =
-            static_cast<std::uint16_t>(ids.row<std::int64_t>(row)[place]);
-      }
-    }
-  }
+  explicit WatchingGraphs(Arrays& seen) : seen_(seen) {}
 
-  std::function<void()> bind(const Arrays& inputs, const Arrays& outputs) override {
-    return [inputs, outputs] {
-      const std::int64_t rows = inputs.at("tokens")->axis(0),
-                         slots = inputs.at("ancestry")->axis(2);
-      for (std::int64_t row = 0; row < rows; ++row) {
-        const auto slot = inputs.at("slots")->row<std::int64_t>(row)[0];
-        const auto position = inputs.at("positions")->row<std::int64_t>(row)[0];
-        outputs.at("next_positions")->row<std::int64_t>(row)[0] = position + 1;
-        inputs.at("self_key_0")->row<std::uint16_t>(row)[slot] =
-            static_cast<std::uint16_t>(100 + position);
-        float* ancestry = outputs.at("next_ancestry")->row<float>(row);
-        std::copy_n(inputs.at("ancestry")->row<float>(row), slots, ancestry);
-        ancestry[slot] = 0;
-        outputs.at("next_slots")->row<std::int64_t>(row)[0] = slot + 1;
-        outputs.at("full")->row<char>(row)[0] = slot + 1 >= slots;
-        outputs.at("next_done")->row<char>(row)[0] = 0;
-        // The slots of the past must hold the written values in order.
-        std::int64_t next = 0;
-        for (std::int64_t s = 0; s < slots; ++s) {
-          if (ancestry[s] != 0) continue;
-          if (inputs.at("self_key_0")->row<std::uint16_t>(row)[s] != 100 + next) {
-            throw std::logic_error("lost");
-          }
-          ++next;
-        }
-        if (next != position + 1) throw std::logic_error("shifted");
-        const auto first = inputs.at("cross_key_0")->row<std::uint16_t>(row)[0];
-        outputs.at("next_tokens")->row<std::int64_t>(row)[0] = first;
-      }
-    };
-  }
-};
-
-void test_rows_keep_what_is_theirs() {
-  DecoderShape shape = {1, 1, 1, 1, false, {}};
-  shape.form.cache_type = Type::kFloat16;
-  SearchOptions options;
-  options.beam_size = 1;
-  HostBatch batch(std::make_unique<TracingGraphs>(), shape, options, 2, ArrayPlace{nullptr, {0}});
-  const auto source = [](std::int64_t token, std::size_t size) { return Tokens(size, token); };
-  batch.update({}, {{source(11, 9), source(12, 4), source(13, 3)}, {90, 90, 90}});
-  for (int i = 0; i < 40; ++i) batch.step({});  // grows twice
-  auto [kept, placed] = batch.update({0, 2}, {{source(14, 5)}, {90}});
-  CHECK(kept == Rows({0, 2}) && placed == Rows({1}));  // the vacated row
-  CHECK(batch.step({}).front().tokens == Rows({11, 14, 13}));
-  std::tie(kept, placed) = batch.update({1, 2}, {{source(15, 30), source(16, 2)}, {90, 90}});
-  CHECK(kept == Rows({0, 1}) && placed == Rows({2, 3}) && batch.rows() == 4);
-  for (int i = 0; i < 30; ++i) CHECK(batch.step({}).front().tokens == Rows({14, 13, 15, 16}));
-  std::tie(kept, placed) = batch.update({1}, {});
-  CHECK(batch.step({}).front().tokens == Rows({13}) && batch.rows() == 1);
-}
-
-// Rows at the end move into vacated rows, and new ones are appended.
-void test_a_batch_shrinks_in_its_arrays() {
-  DecoderShape shape = {1, 1, 1, 1, false, {}};
-  shape.form.cache_type = Type::kFloat16;
-  SearchOptions options;
-  options.beam_size = 1;
-  HostBatch batch(std::make_unique<TracingGraphs>(), shape, options, 2, ArrayPlace{nullptr, {64}});
-  Sources sources;
-  for (std::int64_t token = 11; token < 17; ++token) {
-    sources.tokens.push_back(Tokens(5, token));
-    sources.max_lengths.push_back(90);
-  }
-  batch.update({}, sources);
-  for (int i = 0; i < 5; ++i) batch.step({});
-  auto [kept, placed] = batch.update({0, 4, 5}, {});
-  CHECK(kept == Rows({0, 1, 2}) && placed.empty() && batch.rows() == 3);
-  CHECK(batch.step({}).front().tokens == Rows({11, 15, 16}));
-  std::tie(kept, placed) = batch.update({1, 2}, {});
-  CHECK(kept == Rows({1, 0}) && batch.rows() == 2);
-  for (int i = 0; i < 40; ++i) CHECK(batch.step({}).front().tokens == Rows({16, 15}));
-}
-
-// Fake graphs whose beam drops its first tokens from its past, like a beam that continues another,
-// and whose next token takes the lowest free slot.
-class ForgettingGraphs : public TracingGraphs {
- public:
-  static constexpr std::int64_t kForgotten = 5;
-  explicit ForgettingGraphs(std::vector<std::int64_t>& slots) : slots_(slots) {}
+  void encode(const Arrays&, const Arrays&) override {}
 
   std::function<void()> bind(const Arrays& inputs, const Arrays& outputs) override {
     return [this, inputs, outputs] {
+      seen_ = inputs;
       const Tensor& ancestry = *inputs.at("ancestry");
-      const std::int64_t places = ancestry.axis(2);
-      slots_.clear();
       for (std::int64_t row = 0; row < ancestry.axis(0); ++row) {
         const auto slot = inputs.at("slots")->row<std::int64_t>(row)[0];
         const auto position = inputs.at("positions")->row<std::int64_t>(row)[0];
-        slots_.push_back(slot);
-        inputs.at("self_key_0")->row<std::uint16_t>(row)[slot] =
-            static_cast<std::uint16_t>(100 + position);
-        float* next = outputs.at("next_ancestry")->row<float>(row);
-        std::copy_n(ancestry.row<float>(row), places, next);
-        next[slot] = 0;
-        if (position == kForgotten) std::fill_n(next, kForgotten, kMasked);
-        std::int64_t free = 0;
-        while (free < places && next[free] == 0) ++free;
-        outputs.at("full")->row<char>(row)[0] = free == places;
-        outputs.at("next_slots")->row<std::int64_t>(row)[0] = free == places ? 0 : free;
         outputs.at("next_positions")->row<std::int64_t>(row)[0] = position + 1;
-        outputs.at("next_done")->row<char>(row)[0] = 0;
+        float* next = outputs.at("next_ancestry")->row<float>(row);
+        std::copy_n(ancestry.row<float>(row), ancestry.axis(2), next);
+        next[slot] = 0;
+        outputs.at("next_slots")->row<std::int64_t>(row)[0] = slot + 1;
       }
-    };
-  }
-
- private:
-  std::vector<std::int64_t>& slots_;
-};
-
-void test_slots_keep_their_places() {
-  DecoderShape shape = {1, 1, 1, 1, false, {}};
-  shape.form.cache_type = Type::kFloat16;
-  SearchOptions options;
-  options.beam_size = 1;
-  const auto expected = [](std::int64_t step) {
-    // Slots 0 to 5, then the freed ones, then new ones.
-    const auto kForgotten = ForgettingGraphs::kForgotten;
-    if (step <= kForgotten) return step;
-    return step <= 2 * kForgotten ? step - kForgotten - 1 : step - kForgotten;
-  };
-  std::vector<std::int64_t> slots;
-  HostBatch batch(std::make_unique<ForgettingGraphs>(slots), shape, options, 2,
-                  ArrayPlace{nullptr, {0}});
-  batch.update({}, {{Tokens(4, 11), Tokens(4, 12)}, {90, 90}});
-  for (std::int64_t step = 0; step < 60; ++step) {
-    if (step == 8) batch.update({1}, {{Tokens(9, 13), Tokens(2, 14)}, {90, 90}});  // moves
-    if (step == 25) batch.update({0, 2}, {});
-    batch.step({});  // grows sometimes
-    CHECK(slots[0] == expected(step));
-    if (step >= 8) CHECK(slots[1] == expected(step - 8));
-  }
-}
-
-// Fake graphs that only record the request of a step.
-class WatchingGraphs : public TracingGraphs {
- public:
-  explicit WatchingGraphs(Arrays& seen) : seen_(seen) {}
-  std::function<void()> bind(const Arrays& inputs, const Arrays& outputs) override {
-    return [this, inputs, step = TracingGraphs::bind(inputs, outputs)] {
-      seen_ = inputs;
-      step();
     };
   }
 
@@ -240,9 +97,6 @@ void test_options_that_no_row_has_add_no_columns() {
 }  // namespace
 
 void test_host_batch() {
-  test_rows_keep_what_is_theirs();
-  test_a_batch_shrinks_in_its_arrays();
-  test_slots_keep_their_places();
   test_rows_have_options_of_their_own();
   test_options_that_no_row_has_add_no_columns();
 }

@@ -44,31 +44,6 @@ void test_options_of_other_sizes() {
   CHECK(contains(thrown([&] { read_options(&newer.known); }), "does not know"));
 }
 
-// The options of callers that were compiled before the language fields existed.
-struct OlderOptions {
-  std::size_t struct_size;
-  std::int32_t beam_size;
-  double length_penalty;
-  std::int32_t length_penalty_form, early_stopping, max_length, min_length, num_hypotheses,
-      return_attention;
-};
-
-void test_options_without_languages() {
-  CHECK(offsetof(tt_options, source_language) == sizeof(OlderOptions));
-  const auto older =
-      std::make_unique<OlderOptions>();  // the memory after it does not belong to the options
-  auto* options = reinterpret_cast<tt_options*>(older.get());
-  CHECK(tt_options_default(options, sizeof(OlderOptions)) == TT_OK);
-  CHECK(older->struct_size == sizeof(OlderOptions) && older->beam_size == 4);
-  SearchOptions languages;
-  languages.source_language = "en", languages.target_language = "de", languages.beam_size = 7;
-  write_options(languages, options, sizeof(OlderOptions));
-  CHECK(older->beam_size == 7);
-  older->num_hypotheses = 3;
-  const SearchOptions read = read_options(options, languages);
-  CHECK(read.num_hypotheses == 3 && read.source_language == "en" && read.target_language == "de");
-}
-
 void test_languages() {
   tt_options options;
   tt_options_default(&options, sizeof(options));
@@ -228,7 +203,6 @@ void test_the_wrapper() {
 
 void test_interface() {
   test_options_of_other_sizes();
-  test_options_without_languages();
   test_languages();
   test_options_out_of_range();
   test_null_and_empty();

@@ -324,53 +324,6 @@ void test_lists() {
   });
 }
 
-// A single beam has a kernel of its own; its results equal those of any number of beams.
-template <class Weight>
-void test_single_beam(const Kernels& kernels, TestExecutor& executor, const std::string& what) {
-  constexpr std::size_t kSentences = 3, kPlaces = 37, kInputs = 200, kVocabulary = 90, kCount = 3;
-  constexpr std::size_t kBeams = 2;
-  Numbers numbers(7);
-  const auto floats = numbers.floats(kVocabulary * kInputs);
-  const auto bytes = numbers.bytes(kVocabulary * kInputs);
-  const auto scales = numbers.floats(kVocabulary, 0.01F), bias = numbers.floats(kVocabulary);
-  std::vector<std::int32_t> sums(kVocabulary);
-  for (std::size_t i = 0; i < bytes.size(); ++i) sums[i / kInputs] += bytes[i];
-  const auto x = numbers.floats(kSentences * kBeams * kInputs);
-  const auto tokens = numbers.integers(kSentences * kPlaces, kVocabulary);
-  const auto run = [&](std::size_t beams, const std::vector<float>& rows) {
-    Found found(kSentences * beams, kCount);
-    const Shortlists lists{kSentences, beams, kPlaces, kInputs, tokens.data(), bias.data()};
-    if constexpr (std::is_same_v<Weight, std::int8_t>) {
-      kernels.shortlist_candidates8(lists, bytes.data(), scales.data(), sums.data(), rows.data(),
-                                    found.out(), executor);
-    } else {
-      kernels.shortlist_candidates(lists, floats.data(), rows.data(), found.out(), executor);
-    }
-    return found;
-  };
-  const auto both = run(kBeams, x);
-  for (std::size_t beam = 0; beam < kBeams; ++beam) {
-    std::vector<float> rows;
-    Found expected(kSentences, kCount);
-    for (std::size_t n = 0; n < kSentences; ++n) {
-      const auto row = n * kBeams + beam;
-      rows.insert(rows.end(), x.data() + row * kInputs, x.data() + (row + 1) * kInputs);
-      std::copy_n(both.values.data() + row * kCount, kCount, expected.values.data() + n * kCount);
-      std::copy_n(both.indices.data() + row * kCount, kCount, expected.indices.data() + n * kCount);
-      std::copy_n(both.at_columns.data() + row * kLookups, kLookups,
-                  expected.at_columns.data() + n * kLookups);
-    }
-    run(1, rows).check(what, expected, 0);
-  }
-}
-
-void test_single_beams() {
-  in_all_ways([&](const Kernels& kernels, TestExecutor& executor, const std::string& way) {
-    test_single_beam<float>(kernels, executor, way + "one beam listed");
-    test_single_beam<std::int8_t>(kernels, executor, way + "one beam listed8");
-  });
-}
-
 }  // namespace
 
 void test_kernel_candidates() {
@@ -379,7 +332,6 @@ void test_kernel_candidates() {
   test_columns_nearly_alike();
   test_candidates8();
   test_lists();
-  test_single_beams();
 }
 
 }  // namespace translate_trt

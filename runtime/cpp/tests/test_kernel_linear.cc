@@ -343,32 +343,6 @@ void test_one_element_that_is_no_number() {
   });
 }
 
-// The result of a row must not depend on other rows.
-void test_rows_alone() {
-  const Size size{40, 68, 70};
-  in_all_ways([&](const Kernels& kernels, TestExecutor& executor, const std::string& way) {
-    Numbers numbers;
-    const Weights weights(size, kernels, numbers);
-    const auto plain = in_panels(numbers.floats(size.inputs * size.outputs), size);
-    const auto x = numbers.floats(size.rows * size.inputs);
-    Case all(size, kFollows[2], numbers), alone(size, kFollows[2], numbers);
-    const Linear8 linear8{weights.matrix(), false, all.epilogue()};
-    const Linear linear{{plain.data(), size.inputs, size.outputs, 2}, all.epilogue()};
-    kernels.linear8(linear8, x.data(), size.rows, all.y.data(), executor);
-    for (std::size_t row = 0; row < size.rows; ++row) {
-      kernels.linear8(linear8, x.data() + row * size.inputs, 1, alone.y.data() + row * size.outputs,
-                      executor);
-    }
-    check_same(way + "linear8, rows alone", alone.y, all.y);
-    kernels.linear(linear, x.data(), size.rows, all.y.data(), executor);
-    for (std::size_t row = 0; row < size.rows; ++row) {
-      kernels.linear(linear, x.data() + row * size.inputs, 1, alone.y.data() + row * size.outputs,
-                     executor);
-    }
-    check_same(way + "linear, rows alone", alone.y, all.y);
-  });
-}
-
 }  // namespace
 
 void test_kernel_linear() {
@@ -378,7 +352,6 @@ void test_kernel_linear() {
   test_ratios_near_a_half();
   test_rows_that_are_no_numbers();
   test_one_element_that_is_no_number();
-  test_rows_alone();
 }
 
 }  // namespace translate_trt

@@ -66,24 +66,13 @@ void test_lines() {
 
 void test_check() {
   const auto refused = [](const Prompt& prompt, const SearchOptions& options) {
-    return thrown([&] { prompt.check(options, "en", std::nullopt); });
+    return contains(thrown([&] { prompt.check(options, "en", std::nullopt); }), "TT_OPTION_ERROR");
   };
-  CHECK(refused(kTarget, told("en", "de")).empty() && refused(kSource, {}).empty());
-  CHECK(refused(kTarget, told("en", {})) ==
-        "TT_OPTION_ERROR target_language is not given, and this model translates between several "
-        "languages; choose one of de, nl.");
-  CHECK(contains(refused(kTarget, told({}, "de")), "source_language is not given"));
-  CHECK(refused(kTarget, told("en", "")) ==
-        "TT_OPTION_ERROR target_language '' is unknown to this model; choose one of de, nl.");
-  CHECK(refused(kSource, told("en", {})).empty());  // the language of the model
-  CHECK(refused(kSource, told("fr", "deu")) ==
-        "TT_OPTION_ERROR source_language 'fr': this model was made for en alone; leave "
-        "source_language out.");
-  CHECK(contains(refused({}, told({}, "de")), "was made for one language alone"));
-  Prompt many;
-  for (int i = 100; i < 300; ++i) many.target_languages["l" + std::to_string(i)] = i;
-  CHECK(contains(refused(many, {}), "l100, l101") &&
-        contains(refused(many, {}), ", l111 and 188 more."));
+  CHECK(!refused(kTarget, told("en", "de")) && !refused(kSource, {}));
+  CHECK(!refused(kSource, told("en", {})));  // the language of the model
+  CHECK(refused(kTarget, told("en", {})) && refused(kTarget, told({}, "de")));
+  CHECK(refused(kTarget, told("en", "")) && refused(kSource, told("fr", "deu")));
+  CHECK(refused({}, told({}, "de")));
 }
 
 void test_reading() {

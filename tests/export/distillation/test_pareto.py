@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from translate_trt.export.distillation import pareto
-from translate_trt.export.distillation.pareto import Row, System, mark_front, measure, table
+from translate_trt.export.distillation.pareto import Row, System, mark_front, table
 from translate_trt.runtime.benchmark import BenchOptions
 from translate_trt.runtime.bundle.prompt import Prompt
 from translate_trt.runtime.options import SearchOptions
@@ -66,38 +66,3 @@ def test_terms_of_the_test_set(reads_annotations: bool, monkeypatch: pytest.Monk
     assert texts == lines  # BLEU is that of translations without the glossary
     assert recall == Recall(3, 3 if reads_annotations else 1)
     assert pareto._translate(system, lines, options, None) == (lines, None)
-
-
-@pytest.mark.parametrize(
-    ("rounds", "turns"), [(1, [1]), (2, [1, 1]), (3, [1, 1, 1]), (8, [3, 3, 2])]
-)
-def test_systems_take_turns(rounds: int, turns: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
-    """With rates 1, 2, ... in the order of the rounds, the median is that of all of them."""
-    calls: list[tuple[str, int]] = []
-    rates = iter(range(1, 100))
-
-    def fake_bench(
-        bundle: Path, text: list[str], targets: list[str], _: SearchOptions, options: BenchOptions
-    ) -> list[SimpleNamespace]:
-        calls.append((bundle.name, options.rounds))
-        found = [next(rates) for _ in range(options.rounds)]
-        return [SimpleNamespace(lines_per_second=found, latency_ms={50: found[0]})]
-
-    files = SimpleNamespace(files={"step": SimpleNamespace(bytes=2_000_000)})
-    monkeypatch.setattr(pareto, "bench", fake_bench)
-    monkeypatch.setattr(pareto, "_translate", lambda _, source, *rest: (list(source), None))
-    monkeypatch.setattr(
-        pareto, "read_manifest", lambda _: SimpleNamespace(target=lambda name: files)
-    )
-    systems = [System(name, Path(name), "onnx-int8", SearchOptions()) for name in ("a", "b")]
-    text = ["one two three four five", "one two three four five"]
-    first, second = measure(systems, text, text, BenchOptions(rounds=rounds))
-    assert calls == [(name, turn) for turn in turns for name in ("a", "b")]
-    expected: dict[str, list[int]] = {"a": [], "b": []}
-    order = iter(range(1, 100))
-    for name, turn in calls:
-        expected[name] += [next(order) for _ in range(turn)]
-    middle = sorted(expected["a"])[rounds // 2]
-    assert rounds % 2 == 0 or first.words_per_second == 5 * middle
-    assert (first.bleu, first.megabytes) == (pytest.approx(100), 2.0)
-    assert second.words_per_second > first.words_per_second

@@ -17,7 +17,7 @@ from translate_trt.export.distillation.selection import SOURCE, TARGET
 from translate_trt.export.distillation.stages import Distillation, Resources
 from translate_trt.runtime.bundle.manifest import read_manifest
 from translate_trt.runtime.bundle.term_annotation import TermAnnotation
-from translate_trt.runtime.errors import InputError, OutputError, TranslateTrtError
+from translate_trt.runtime.errors import OutputError, TranslateTrtError
 from translate_trt.runtime.io.lines import read_parallel
 from translate_trt.runtime.serve.corpus import run
 from translate_trt.runtime.serve.corpus.shard import translate_shard
@@ -158,13 +158,3 @@ def test_pairs_have_the_terms_of_a_glossary(
     distill(dataclasses.replace(with_terms, terminology=other), "terminology_ignore_case True")
     glossary.write_text("Dog\tKatze\n")
     distill(with_terms, "other content of glossary 1")
-
-
-def test_parquet_is_refused(options: DistillationOptions, tmp_path: Path) -> None:
-    pyarrow = pytest.importorskip("pyarrow")
-    parquet = pytest.importorskip("pyarrow.parquet")
-    table = tmp_path / "t.parquet"
-    parquet.write_table(pyarrow.table({"text": LINES}), table)
-    changed = dataclasses.replace(options, sources=(table,))
-    with pytest.raises(InputError, match="Parquet"):
-        Distillation(changed, tmp_path / "out", Resources(1)).run()

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import errno
 import json
-import os
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -247,13 +245,6 @@ def test_evidence_that_looks_like_a_file_is_none(
         assert not any("secret" in name for name in bundle_files(bundle) or ())
 
 
-def test_targets_are_checked_before_the_download(hub: Hub) -> None:
-    hub.repository(OPUS).commit({"config.json": b"{}"})
-    done = run("get", OPUS, "--target", "onnx-int9")
-    assert (done.exit_code, "onnx-int9" in done.stderr) == (2, True)
-    assert hub.downloads() == []
-
-
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
@@ -295,19 +286,6 @@ def test_licenses(
     done = get(BUNDLE)
     assert "warning" in done.stderr if message else "warning" not in done.stderr
     assert message is None or message in done.stderr
-
-
-def test_a_full_disk_is_not_the_fault_of_the_server(
-    hub: Hub, bundle_repository: Repository, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(*_: object, **__: object) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr("translate_trt.export.hub.repository.hf_hub_download", fail)
-    done = run("get", BUNDLE)
-    assert (done.exit_code, "failed" in done.stderr) == (1, False)
-    assert "Hub" in done.stderr
-    assert installed_models() == []
 
 
 def test_push_and_pull(hub: Hub, make_bundle: Callable[..., Path], store: Path) -> None:

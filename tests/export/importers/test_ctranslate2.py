@@ -22,7 +22,6 @@ from support.ctranslate2_models import WIDTH, log_probabilities, save_random_mod
 from support.data import folder_of
 from support.importing import tokenizer_of
 from support.marian_files import OPTIONS, SOURCE, TARGET, random_weights, save
-from support.marian_models import marian_tokenizer, save_random_marian
 from support.shared import SharedFiles
 
 from translate_trt.export.build_options import BuildOptions
@@ -265,37 +264,6 @@ def test_converted_models_of_marian(tied: bool, tmp_path: Path) -> None:
     assert_same_log_probabilities(imported, lines, log_probabilities(directory, *lines))
 
 
-@pytest.mark.nightly
-def test_a_model_of_marian_by_way_of_transformers(tokenizer_model: Path, tmp_path: Path) -> None:
-    """The caller adds the end token of the source, which all Marian models read."""
-    pytest.importorskip("transformers", reason="transformers, which makes it, is not installed")
-    from ctranslate2.converters.transformers import MarianMTLoader
-
-    original = tmp_path / "marian"
-    theirs = save_random_marian(original, tokenizer_model, tokenizer_model)
-    spec = MarianMTLoader()(theirs, marian_tokenizer(original))
-    spec.validate()
-    spec.optimize(None)
-    directory = tmp_path / "converted"
-    directory.mkdir()
-    spec.save(str(directory))
-    for name in ("source.spm", "target.spm"):
-        shutil.copyfile(original / name, directory / name)
-    imported = import_ctranslate2(directory)
-    assert imported.model.config.source_end
-    assert sorted(imported.prompt.target_languages) == ["deu", "fra"]
-    tokenizer = tokenizer_of(imported.tokenizers)
-    lines = ["the cat runs", "a small river", "dogs walk over the bridge", "x"]
-    sources, targets = tokenizer.encode_source_batch(lines), tokenizer.encode_target_batch(lines)
-    expected = log_probabilities(
-        directory, [[*tokenizer.source_pieces(source), "</s>"] for source in sources],
-        [tokenizer.target_pieces(target) for target in targets],
-    )  # fmt: skip
-    for source, target, log_probs in zip(sources, targets, expected, strict=True):
-        found = forced(imported.model, source, target)
-        np.testing.assert_allclose(found, log_probs, atol=1e-4)
-
-
 # ---- tokens that callers of CTranslate2 add ----
 
 FAIRSEQ = ["<s>", "<pad>", "</s>", "<unk>"]
@@ -351,24 +319,6 @@ def test_languages_by_a_format(
     assert_same_log_probabilities(found, lines, expected, options)
 
 
-@pytest.mark.parametrize("depth", [1, 2], ids=["as-many-layers", "more-encoder-layers"])
-def test_known_families(depth: int, tmp_path: Path) -> None:
-    """SMaLL-100 has M2M100's vocabulary, another prompt and more encoder layers."""
-    codes = [f"__{a}{b}__" for a in "abcdefghij" for b in "klmnopqrst"]
-    tokens = [*FAIRSEQ, *words(40, "w")[4:], *codes]
-    directory = save_random_model(
-        tmp_path / "model", (tokens, tokens), layers=(depth, 1),
-        config={"decoder_start_token": "</s>"},
-    )  # fmt: skip
-    if depth > 1:
-        with pytest.raises(InputError, match=r"'\{target_language\}.*\(SMaLL-100\)"):
-            import_ctranslate2(directory)
-        return
-    imported = import_ctranslate2(directory)
-    assert len(imported.prompt.source_languages) == len(imported.prompt.target_languages) == 100
-    assert imported.model.config.source_end
-
-
 @pytest.mark.parametrize(
     ("source_format", "target_prefix"),
     [
@@ -388,12 +338,6 @@ def test_known_families(depth: int, tmp_path: Path) -> None:
 def test_malformed_formats(source_format: str, target_prefix: str) -> None:
     with pytest.raises(InputError):
         Format.parse(source_format, target_prefix, "</s>").prompt((SHARED, SHARED), ({}, {}))
-
-
-def test_a_format_that_contradicts_add_source_eos(tmp_path: Path) -> None:
-    directory = save_random_model(tmp_path / "model", **PLAIN, config={"add_source_eos": True})
-    with pytest.raises(InputError, match="add_source_eos"):
-        import_ctranslate2(directory, source_format="{text}")
 
 
 def drop_unknown(directory: Path) -> None:

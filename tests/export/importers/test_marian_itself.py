@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import random
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,17 +14,12 @@ import torch
 from support.importing import tokenizer_of
 from support.marian_peer import FACTOR, TARGET, Found, MarianModel, lines_of, needs_marian
 
-from translate_trt.export.build_options import BuildOptions
-from translate_trt.export.compile import compile_bundle
 from translate_trt.export.importers.imported import Imported
 from translate_trt.export.importers.marian.binary import read_binary
 from translate_trt.export.importers.marian.files import SETTINGS, read_vocabulary
-from translate_trt.export.importers.marian.lexical_table import ShortlistFile
 from translate_trt.export.importers.marian.model import import_marian_model
 from translate_trt.runtime.errors import InputError
 from translate_trt.runtime.options import SearchOptions
-from translate_trt.runtime.translator import Translator
-from translate_trt.train.checkpoint import open_checkpoint
 from translate_trt.train.config import END, START, UNKNOWN
 from translate_trt.train.model import Transformer
 from translate_trt.train.search import beam_search
@@ -86,14 +80,6 @@ CASES = {
         {"norm": "pre", "activation": "swish", "tied": "none", "encoder_layers": 6,
          "decoder_layers": 1}, end=1.5, nightly=False,
     ),
-    "SSRU, tied layers, 2+4, relu, one spm": Case(
-        ["--task", "transformer-base", "--tied-embeddings-all", "--transformer-ffn-activation",
-         "relu", *depth(2, 4), *sizes(90), *_PIECES, *_SSRU, "--transformer-tied-layers", "1", "1",
-         "2", "2", "--transformer-decoder-dim-ffn", "32"],
-        ("vocab.spm", "vocab.spm"),
-        {"norm": "post", "decoder_mixer": "ssru", "decoder_ties": "1,1,2,2", "decoder_d_ff": 32,
-         "decoder_layers": 4}, end=6.0,
-    ),
     "SSRU, untied, pre-norm, 6+2, swish, two yml": Case(
         ["--task", "transformer-base-prenorm", "--tied-embeddings-all=false",
          "--transformer-ffn-activation", "swish", *depth(6, 2), *sizes(0), *_SSRU],
@@ -101,25 +87,12 @@ CASES = {
         {"norm": "pre", "activation": "swish", "tied": "none", "decoder_mixer": "ssru",
          "decoder_layers": 2}, end=1.5, nightly=False,
     ),
-    "tied output, post-norm, 6+1, swish, two spm": Case(
-        ["--task", "transformer-base", "--tied-embeddings-all=false", "--tied-embeddings",
-         "--transformer-ffn-activation", "swish", *depth(6, 1), *sizes(60), *_PIECES],
-        ("source.spm", "target.spm"),
-        {"norm": "post", "activation": "swish", "tied": "output", "source_vocabulary_size": 35},
-        end=0.0,
-    ),
     "tied input, pre-norm, 2+2, relu, bytes": Case(
         ["--task", "transformer-base-prenorm", "--tied-embeddings-all=false",
          "--tied-embeddings-src", "--transformer-ffn-activation", "relu", *depth(2, 2),
          *sizes(400), *_BYTES],
         ("vocab.spm", "vocab.spm"),
         {"norm": "pre", "activation": "relu", "tied": "input"}, end=6.0, may_be_unknown=True,
-    ),
-    "tied, post-norm, norm of embeddings, swish, one yml": Case(
-        ["--task", "transformer-base", "--tied-embeddings-all", "--transformer-ffn-activation",
-         "swish", "--transformer-postprocess-emb", "nd", *depth(2, 2), *sizes(0)],
-        ("vocab.yml", "vocab.yml"),
-        {"norm": "post", "activation": "swish", "tied": "all", "norm_embedding": True},
     ),
 }  # fmt: skip
 
@@ -213,7 +186,6 @@ SMALL = [
     "--task", "transformer-base", "--tied-embeddings-all=false", "--transformer-ffn-activation",
     "relu", *depth(1, 1), *sizes(0), *_SSRU,
 ]  # fmt: skip
-WORDS = [f"s{n}" for n in range(60)], [f"t{n}" for n in range(60)]
 # Half a step of the integers: of 8 bits relative to the largest weight, of 16 bits absolutely.
 STEPS = {"intgemm8": 0.5 / 127, "intgemm8ssse3": 0.5 / 127, "intgemm16": 0.5 / 1024}
 
@@ -246,52 +218,3 @@ def test_binaries_of_marian_conv(tmp_path: Path) -> None:
     for [hypothesis], [their], limit in zip(ours, expected, limits, strict=True):
         tokens = [names[t].removeprefix("\u2581") for t in hypothesis.tokens if t != END]
         assert tuple(tokens[:limit]) == their.tokens
-
-
-@pytest.mark.nightly
-def test_shortlists_of_marian(tmp_path: Path) -> None:
-    """Translations with a shortlist are equal, unless a token of Marian's padding is in them.
-
-    Marian adds tokens to each list until their number is a multiple of eight.
-    """
-    needs_marian()
-    theirs = MarianModel(tmp_path, SMALL, ("source.yml", "target.yml"), WORDS)
-    theirs.make_lively(1.0, [1])
-    rng = random.Random(7)
-    text = tmp_path / "lex.s2t"
-    lines = [
-        f"{target} {source} {rng.uniform(0.01, 0.5):.6f}"
-        for source in WORDS[0]
-        for target in rng.sample(WORDS[1], 7)
-    ]
-    text.write_text("\n".join(lines) + "\n")
-    binary = theirs.convert_shortlist(text, 10, 5)
-    imported = [
-        import_marian_model(theirs.path, *theirs.vocabularies, shortlist=file)
-        for file in (ShortlistFile(text, 10, 5), ShortlistFile(binary))
-    ]
-    tables = [one.shortlist for one in imported]
-    assert tables[0] is not None
-    assert tables[1] is not None
-    assert tables[0].frequent.tolist() == tables[1].frequent.tolist()
-    rows = [[set(row) for row in table.translations.tolist()] for table in tables if table]
-    assert rows[0] == rows[1]
-    imported[0].save(tmp_path / "checkpoint", (None, None))
-    compile_bundle(open_checkpoint(tmp_path / "checkpoint"), tmp_path / "bundle", BuildOptions())
-    translator = Translator(tmp_path / "bundle", threads=1)
-    assert translator.target.contract.shortlist is not None
-    tokenizer = tokenizer_of(imported[0].tokenizers)
-    names = tokenizer.target_pieces(range(tokenizer.vocabulary_size))
-    sources = [tokenizer.encode_source(line) for line in theirs.lines]
-    limits = [FACTOR * (len(source) + 1) for source in sources]
-    ours = translator.translate_ids(
-        sources, SearchOptions(1, 0.0, "length", max_length=max(limits))
-    )
-    expected = theirs.translate(1, options=["--shortlist", "lex.bin", "true"])
-    equal = 0
-    for source, [hypothesis], [their], limit in zip(sources, ours, expected, limits, strict=True):
-        tokens = [names[t].removeprefix("\u2581") for t in hypothesis.tokens if t != END][:limit]
-        listed = {names[t].removeprefix("\u2581") for t in tables[0].for_sentence([*source, END])}
-        equal += tuple(tokens) == their.tokens
-        assert tuple(tokens) == their.tokens or not set(their.tokens) <= listed
-    assert equal > 50

@@ -20,7 +20,6 @@ from translate_trt.export.hub.sample_languages import sample
 from translate_trt.export.verify import parity
 from translate_trt.export.verify.cpu_emulation import (
     emulated_bundle,
-    graphs_of,
     why_engine_cannot_run,
 )
 from translate_trt.export.verify.layers import compare_layers
@@ -32,7 +31,7 @@ from translate_trt.runtime.backends.nvidia_driver import Gpu
 from translate_trt.runtime.bundle.manifest import read_manifest, verify_files, write_manifest
 from translate_trt.runtime.bundle.prompt import Prompt
 from translate_trt.runtime.cli import main
-from translate_trt.runtime.errors import BundleError, InputError, OptionError
+from translate_trt.runtime.errors import BundleError, OptionError
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.train.checkpoint import Checkpoint, open_checkpoint
 from translate_trt.train.evaluation.scoring import bleu
@@ -218,11 +217,6 @@ def test_a_bundle_that_is_replaced_meanwhile(
     assert read_manifest(bundle).target("onnx-fp32").parity is None
 
 
-def test_an_empty_test_set(bundle: Path, checkpoint: Checkpoint) -> None:
-    with pytest.raises(InputError, match="is empty"):
-        verify(bundle, checkpoint, [], [])
-
-
 def test_thresholds() -> None:
     assert not THRESHOLDS["fp32"].missed(99.9, 1e-3, 0.0, 30.0)
     assert THRESHOLDS["fp32"].missed(99.8, 0.0, 5.0, 30.0)
@@ -380,17 +374,3 @@ def test_an_emulated_bundle_is_temporary(engines: Path) -> None:
         assert standing.target().contract == contract.with_types({"bfloat16": "float32"})
         verify_files(directory, standing, "tensorrt-rtx-bf16")
     assert not directory.exists()
-
-
-def test_a_missing_or_damaged_graph_cannot_be_emulated(engines: Path) -> None:
-    manifest = read_manifest(engines)
-    entry = manifest.target("tensorrt-rtx-fp16")
-    files = {"step_graph": entry.files["step_graph"]}
-    with pytest.raises(BundleError, match=r"tensorrt-rtx-fp16.*encoder_graph"):
-        graphs_of(dataclasses.replace(entry, files=files))
-    entry.files["step_graph"].locate(engines).write_bytes(b"no graph")
-    with (
-        pytest.raises(BundleError, match=r"cannot read .*step_graph.onnx"),
-        emulated_bundle(engines, manifest, entry),
-    ):
-        pass

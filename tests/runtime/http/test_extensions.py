@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,11 +17,6 @@ TEXT = "the cat runs. a dog sleeps."
 QUERY = {"q": TEXT, "source": "en", "target": "de"}
 #: Options with which the random model writes words.
 LONG = {"min_length": 12, "max_length": 24}
-
-
-@pytest.fixture(scope="module")
-def translator(compiled_bundle: Path) -> Translator:
-    return Translator(compiled_bundle, "onnx-fp32", threads=1)
 
 
 def test_hypotheses_have_scores_words_tokens_and_alignments(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,11 +13,6 @@ from fastapi.testclient import TestClient
 
 TEXT = "the cat runs."
 QUERY = {"q": TEXT, "source": "en", "target": "de"}
-
-
-@pytest.fixture(scope="module")
-def translator(compiled_bundle: Path) -> Translator:
-    return Translator(compiled_bundle, "onnx-fp32", threads=1)
 
 
 @pytest.mark.parametrize("form", ["json", "data", "files", "params"])

@@ -359,13 +359,6 @@ def test_a_lock_file_is_no_link(tmp_path: Path) -> None:
     assert (tmp_path / "other").read_text() == "content"
 
 
-def test_a_lock_file_that_was_removed_meanwhile_is_no_lock(tmp_path: Path) -> None:
-    with locked(tmp_path / "lock", tmp_path):
-        (tmp_path / "lock").unlink()
-        with locked(tmp_path / "lock", tmp_path):  # a mistake of the user, but not an endless loop
-            pass
-
-
 @pytest.mark.parametrize("before", [0, 1, 2, 3, 4])
 def test_contents_are_switched_wherever_that_was_cut_off(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: int

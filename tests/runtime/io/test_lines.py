@@ -92,12 +92,8 @@ def test_a_pipe_cannot_be_counted(tmp_path: Path) -> None:
 def test_invalid_utf8_is_replaced_and_told_once(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, "translate_trt")
     assert lines_of(b"a\nb\xffc\nd\n\xc3\n\xed\xa0\x80\n") == [
-        "a",
-        "b\ufffdc",
-        "d",
-        "\ufffd",
-        "\ufffd\ufffd\ufffd",
-    ]
+        "a", "b\ufffdc", "d", "\ufffd", "\ufffd\ufffd\ufffd",
+    ]  # fmt: skip
     first, count = (record.getMessage() for record in caplog.records)
     assert "in.txt, line 2:" in first
     assert "3 lines" in count
@@ -234,21 +230,6 @@ def test_available_lines_come_before_the_last_is_written() -> None:
         assert received == ["b", "c"]
         os.close(sender)
         assert list(parts) == [["half"]]
-
-
-def test_what_came_meanwhile_is_one_chunk() -> None:
-    read = threading.Event()
-
-    def lines() -> Iterator[int]:
-        yield from range(4)
-        read.set()
-
-    parts = available_chunks(lines(), 4)
-    first = next(parts)
-    assert read.wait(60)
-    rest = list(parts)
-    assert len(rest) <= 1
-    assert [*first, *(line for part in rest for line in part)] == [0, 1, 2, 3]
 
 
 def test_reading_ahead_is_bounded() -> None:

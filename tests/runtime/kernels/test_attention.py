@@ -27,7 +27,7 @@ def attended(query: Array, key: Array, value: Array, bias: Array) -> Array:
 # Names of functions end so, by what keys and values are kept in.
 CACHES = {"": np.float32, "16": np.float16}
 
-ATTENTION = [(1, 4, 8, 24, 64), (5, 4, 2, 7, 16), (2, 1, 3, 40, 20), (3, 6, 2, 33, 80)]
+ATTENTION = [(1, 4, 8, 24, 64), (3, 6, 2, 33, 80)]
 
 
 @pytest.mark.parametrize("end", CACHES)
@@ -55,7 +55,7 @@ def test_attention_over_the_source(
         make_session(name, values, 2, heads=h, averaged=[h])()
 
 
-@pytest.mark.parametrize(("n", "s", "h", "d"), [(1, 1, 8, 64), (1, 37, 8, 64), (5, 18, 3, 20)])
+@pytest.mark.parametrize(("n", "s", "h", "d"), [(1, 37, 8, 64), (5, 18, 3, 20)])
 def test_attention_of_tokens_over_each_other(
     make_session: Callable[..., Session], n: int, s: int, h: int, d: int
 ) -> None:

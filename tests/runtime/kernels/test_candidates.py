@@ -1,9 +1,11 @@
-"""Compiled operators that find the best of a vocabulary, against numpy."""
+"""Operators that find the best of logits, of an 8-bit vocabulary and of lists, against numpy.
+
+runtime/cpp/tests/test_kernel_candidates.cc has the kernels in more sizes.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -14,75 +16,50 @@ from support.operators import (
     Session,
     assert_candidates,
     best,
-    blocked,
     logit_bias,
     matmul,
     matrix,
     quantize,
 )
 
+COUNT = {"count": np.array([9])}
 
-@pytest.mark.parametrize(("rows", "columns"), [(1, 9), (2, 64), (5, 1000), (33, 2049)])
+
 @pytest.mark.parametrize("ties", [False, True])
-def test_best_of_logits(
-    make_session: Callable[..., Session], rows: int, columns: int, ties: bool
-) -> None:
-    rng = np.random.default_rng(columns)
-    logits = rng.standard_normal((rows, 4, columns), dtype=np.float32) * 8
+def test_best_of_logits(make_session: Callable[..., Session], ties: bool) -> None:
+    rng = np.random.default_rng(1)
+    logits = rng.standard_normal((5, 4, 1000), dtype=np.float32) * 8
     logits = np.round(logits) if ties else logits
-    column = rng.integers(0, columns, (rows, 4, 1))
-    values = {"x": logits, "column": column, "count": np.array([9])}
-    found = make_session("TopLogits", values, 3)()
-    assert_candidates(found, best(logits, column, 9))
+    column = rng.integers(0, 1000, (5, 4, 1))
+    run = make_session("TopLogits", {"x": logits, "column": column, **COUNT}, 3)
+    assert_candidates(run(), best(logits, column, 9))
+    for changed, message in (
+        ({"column": np.full((5, 4, 1), 1000)}, "out of range"),
+        ({"count": np.array([1001])}, "candidates"),
+    ):
+        with pytest.raises(Exception, match=message):
+            run(changed)
 
 
-@pytest.mark.parametrize(
-    ("rows", "inputs", "columns"), [(1, 4, 9), (2, 64, 64), (3, 32, 777), (34, 128, 5000)]
-)
-@pytest.mark.parametrize("ties", [False, True])
-def test_best_of_products(
-    make_session: Callable[..., Session], rows: int, inputs: int, columns: int, ties: bool
+@pytest.mark.parametrize("biased", [False, True])
+@pytest.mark.parametrize(("rows", "inputs", "columns"), [(1, 4, 9), (34, 128, 5000)])
+def test_best_of_a_vocabulary_in_8_bits(
+    make_session: Callable[..., Session], rows: int, inputs: int, columns: int, biased: bool
 ) -> None:
     rng = np.random.default_rng(columns)
     weights, scales, blocks = matrix(rng, inputs, columns)
-    if ties:
-        scales[:] = 1 / 128
-        blocks = blocked(weights := np.sign(weights))
+    bias = logit_bias(rng, columns) if biased else np.zeros(columns, np.float32)
     x = rng.standard_normal((rows, 4, inputs), dtype=np.float32)
-    column = rng.integers(0, columns, (rows, 4, 1))
-    fill = -columns % 16
-    values = {
-        "x": x, "w": blocks, "s": np.pad(scales, (0, fill)),
-        "hidden": np.pad(np.zeros(columns, np.float32), (0, fill), constant_values=HIDDEN),
-        "column": column, "count": np.array([9]),
-    }  # fmt: skip
-    run = make_session("Candidates8", values, 3, ("w", "s", "hidden"))
-    q, scale = quantize(x, False)
-    logits = (q @ weights.astype(int)).astype(np.float32) * scales * scale
-    assert_candidates(run(), best(logits, column, 9))
-
-
-@pytest.mark.parametrize("beams", [1, 2, 5, 8])
-@pytest.mark.parametrize(("rows", "columns"), [(1, 100), (9, 2049)])
-def test_best_of_products_with_a_bias(
-    make_session: Callable[..., Session], rows: int, columns: int, beams: int
-) -> None:
-    rng = np.random.default_rng(columns + beams)
-    weights, scales, blocks = matrix(rng, 64, columns)
-    bias = logit_bias(rng, columns)
-    x = rng.standard_normal((rows, beams, 64), dtype=np.float32)
     x[0, 0] = 0  # its logits are the bias
-    column = rng.integers(0, columns, (rows, beams, 1))
-    column[0] = 0
-    fill = -columns % 16
+    x[0, 2] = x[0, 1]
+    column, fill = rng.integers(0, columns, (rows, 4, 1)), -columns % 16
     values = {
         "x": x, "w": blocks, "s": np.pad(scales, (0, fill)),
-        "bias": np.pad(bias, (0, fill), constant_values=HIDDEN),
-        "column": column, "count": np.array([2 * beams + 1]),
+        "bias": np.pad(bias, (0, fill), constant_values=HIDDEN), "column": column, **COUNT,
     }  # fmt: skip
-    found = make_session("BiasedCandidates8", values, 3, ("w", "s", "bias"))()
-    logits = matmul(x, weights, scales, False) + bias
-    assert_candidates(found, best(logits, column, 2 * beams + 1))
+    name = "BiasedCandidates8" if biased else "Candidates8"
+    found = make_session(name, values, 3, ("w", "s", "bias"))()
+    assert_candidates(found, best(matmul(x, weights, scales, False) + bias, column, 9))
 
 
 def test_columns_that_never_come_are_the_last(make_session: Callable[..., Session]) -> None:
@@ -91,69 +68,85 @@ def test_columns_that_never_come_are_the_last(make_session: Callable[..., Sessio
     bias = np.where(np.arange(32) < 29, NEVER, 0).astype(np.float32)
     x = rng.standard_normal((2, 4, 16), dtype=np.float32)
     column = rng.integers(0, 32, (2, 4, 1))
-    values = {"x": x, "w": blocks, "s": scales, "bias": bias, "column": column,
-              "count": np.array([9])}  # fmt: skip
+    values = {"x": x, "w": blocks, "s": scales, "bias": bias, "column": column, **COUNT}
     found = make_session("BiasedCandidates8", values, 3, ("w", "s", "bias"))()
     assert_candidates(found, best(matmul(x, weights, scales, False) + bias, column, 9), 2e-3)
     assert (np.sort(found[1][..., :3]) == [29, 30, 31]).all()
-
-
-def test_a_bias_must_be_constant_and_fit(make_session: Callable[..., Session]) -> None:
-    _, scales, blocks = matrix(np.random.default_rng(0), 16, 32)
-    values = {"x": np.ones((1, 4, 16), np.float32), "w": blocks, "s": scales,
-              "bias": np.zeros(32, np.float32), "column": np.zeros((1, 4, 1), np.int64),
-              "count": np.array([9])}  # fmt: skip
     with pytest.raises(Exception, match="must be constant"):
         make_session("BiasedCandidates8", values, 3, ("w", "s"))
     with pytest.raises(Exception, match="per column"):
-        make_session("BiasedCandidates8", values | {"bias": np.zeros(31, np.float32)}, 3,
-                     ("w", "s", "bias"))  # fmt: skip
+        make_session("BiasedCandidates8", values | {"bias": bias[1:]}, 3, ("w", "s", "bias"))
 
 
-def test_beams_that_are_alike_have_the_same_candidates_and_columns_of_their_own(
-    make_session: Callable[..., Session],
-) -> None:
-    rng = np.random.default_rng(3)
-    weights, scales, blocks = matrix(rng, 16, 48)
-    x = np.repeat(rng.standard_normal((3, 1, 16), dtype=np.float32), 4, axis=1)
-    x[1, 2:] += 1
-    column = rng.integers(0, 48, (3, 4, 1))
-    values = {"x": x, "w": blocks, "s": scales, "hidden": np.zeros(48, np.float32),
-              "column": column, "count": np.array([9])}  # fmt: skip
-    run = make_session("Candidates8", values, 3, ("w", "s", "hidden"))
-    assert_candidates(run(), best(matmul(x, weights, scales, False), column, 9))
+# ---- lists ----
+
+
+def random_lists(
+    rng: np.random.Generator, sentences: int, places: int, columns: int, filled: int
+) -> Array:
+    """Lists [N, W] of `filled` tokens each, ascending, with empty places in between."""
+    lists = np.zeros((sentences, places), np.int64)
+    for row in lists:
+        where = np.sort(rng.choice(places, filled, replace=False))
+        row[where] = np.sort(rng.choice(np.arange(1, columns), filled, replace=False))
+    return lists
+
+
+def best_listed(logits: Array, lists: Array, column: Array, count: int) -> list[Array]:
+    shown = np.take_along_axis(logits, lists[:, None].repeat(logits.shape[1], 1), -1)
+    shown = np.where(lists[:, None] == 0, -np.inf, shown.astype(np.float64))
+    log_total = np.log(np.exp(shown - shown.max(-1, keepdims=True)).sum(-1, keepdims=True))
+    log_total = log_total + shown.max(-1, keepdims=True)
+    order = np.argsort(-shown, axis=-1, kind="stable")[..., :count]
+    tokens = np.take_along_axis(lists[:, None].repeat(logits.shape[1], 1), order, -1)
+    values = np.take_along_axis(shown, order, -1) - log_total
+    return [values, tokens, np.take_along_axis(logits, column, -1) - log_total]
+
+
+@pytest.mark.parametrize("biased", [False, True])
+@pytest.mark.parametrize("bits", [8, 32])
+def test_best_of_lists(make_session: Callable[..., Session], bits: int, biased: bool) -> None:
+    sentences, beams, inputs, columns = 3, 4, 64, 300
+    rng = np.random.default_rng(columns)
+    rows = rng.integers(-127, 128, (columns, inputs)).astype(np.int8)
+    scales = (1 / 128 + rng.random((columns, 1)) / 100).astype(np.float32)
+    x = rng.standard_normal((sentences, beams, inputs), dtype=np.float32)
+    column = np.repeat(rng.integers(0, columns, (sentences, 1, 1)), beams, 1)
+    lists = random_lists(rng, sentences, 40, columns, 21)
+    bias = logit_bias(rng, columns)
+    others = {**({"bias": bias} if biased else {}), "lists": lists, "column": column, **COUNT}
+    name = ("Biased" if biased else "") + "ListedCandidates"
+    if bits == 8:
+        q, scale = quantize(x, False)
+        logits = (q @ rows.T.astype(int)).astype(np.float32) * scale * scales.T
+        values = {"x": x, "w": rows, "s": scales, **others}
+        run = make_session(f"{name}8", values, 3, ("w", "s"), width=inputs)
+    else:
+        table = rows * scales
+        logits = (x.astype(np.float64) @ table.T).astype(np.float32)
+        run = make_session(name, {"x": x, "w": table, **others}, 3, ("w",))
+    logits = logits + bias if biased else logits
+    assert_candidates(run(), best_listed(logits, lists, column, 9))
 
 
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"column": np.full((1, 4, 1), 20)}, "out of range"),
-        ({"count": np.array([21])}, "candidates"),
+        ({"lists": np.full((1, 12), 20)}, "token of the shortlist is out of range"),
+        ({"lists": np.full((1, 12), -1)}, "token of the shortlist is out of range"),
+        ({"lists": np.zeros((2, 12), np.int64)}, "each sentence"),
+        ({"lists": np.zeros((1, 8), np.int64)}, "must not exceed the width of the shortlist"),
+        ({"column": np.full((1, 4, 1), 20)}, "column"),
+        ({"x": np.zeros((1, 4, 9), np.float32)}, "same number"),
     ],
 )
-def test_candidates_refuse_what_is_not_there(
+def test_lists_refuse_what_does_not_fit(
     make_session: Callable[..., Session], changed: Mapping[str, Array], message: str
 ) -> None:
-    values = {"x": np.zeros((1, 4, 20), np.float32), "column": np.zeros((1, 4, 1), np.int64),
-              "count": np.array([9])}  # fmt: skip
-    run = make_session("TopLogits", values, 3)
+    values = {"x": np.zeros((1, 4, 8), np.float32), "w": np.zeros((20, 8), np.float32),
+              "lists": np.arange(12)[None], "column": np.zeros((1, 4, 1), np.int64),
+              **COUNT}  # fmt: skip
+    run = make_session("ListedCandidates", values, 3, ("w",))
+    run()
     with pytest.raises(Exception, match=message):
         run(changed)
-
-
-def test_callers_share_a_session(make_session: Callable[..., Session]) -> None:
-    rng = np.random.default_rng(1)
-    _, scales, blocks = matrix(rng, 128, 1000)
-    column = np.zeros((8, 4, 1), np.int64)
-    values = {"x": rng.standard_normal((8, 4, 128), dtype=np.float32), "w": blocks,
-              "s": np.pad(scales, (0, 8)),
-              "hidden": np.pad(np.zeros(1000, np.float32), (0, 8), constant_values=HIDDEN),
-              "column": column, "count": np.array([9])}  # fmt: skip
-    run = make_session("Candidates8", values, 3, ("w", "s", "hidden"))
-    inputs = [{"x": rng.standard_normal((8, 4, 128), dtype=np.float32)} for _ in range(8)]
-    alone = [run(x) for x in inputs]
-    with ThreadPoolExecutor(8) as pool:
-        together = list(pool.map(run, inputs * 20))
-    for index, found in enumerate(together):
-        for one, other in zip(found, alone[index % 8], strict=True):
-            np.testing.assert_array_equal(one, other)

@@ -200,24 +200,6 @@ def test_one_missing_bracket_costs_one_tree() -> None:
     assert damages == [(3, "an opening bracket has no closing one")]
 
 
-def test_trees_after_a_missing_bracket_have_several_lines() -> None:
-    lines = [
-        "( (S (NN a)", "  (NN b)) )", "",
-        "( (S (NN c)", "  (NN d)", "",  # without its last two brackets
-        "( (S (NN e)", "  (NN f)) )", ") (S (NN g))", "(S (NN h", "(S (NN i j))", "(S (NN k))",
-    ]  # fmt: skip
-    trees, damages = read_damaged(lines)
-    assert trees == [
-        "( (S (NN a) (NN b)))", "( (S (NN e) (NN f)))", "(S (NN g))", "(S (NN k))",
-    ]  # fmt: skip
-    assert damages == [
-        (4, "an opening bracket has no closing one"),
-        (9, "a closing bracket has no opening one"),
-        (10, "an opening bracket has no closing one"),
-        (11, "the bracket NN i has more than a word"),
-    ]
-
-
 def test_brackets_in_the_first_column_of_whole_trees() -> None:
     trees, damages = read_damaged(["(S", "(NN a)", "(NP", "(NN b)))"] * 2)
     assert (trees, damages) == (["(S (NN a) (NP (NN b)))"] * 2, [])

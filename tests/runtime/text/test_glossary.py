@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import itertools
 import pickle
 import random
@@ -50,12 +49,6 @@ def test_a_file_has_variants_comments_and_blank_lines(tmp_path: Path) -> None:
     assert [match.entry.source for match in read.find("New York by car")] == ["New  York", "car"]
 
 
-def test_a_compressed_file_is_read(tmp_path: Path) -> None:
-    path = tmp_path / "glossary.tsv.gz"
-    path.write_bytes(gzip.compress("\ufeffHaus\thouse\n".encode()))
-    assert Glossary.read(path).entries == [Entry("Haus", ("house",))]
-
-
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -76,12 +69,6 @@ def test_errors_name_file_and_line(tmp_path: Path, content: bytes, message: str)
     path.write_bytes(content)
     with pytest.raises(InputError, match=rf"glossary\.tsv,? {message}"):
         Glossary.read(path)
-
-
-def test_files_that_cannot_be_read(tmp_path: Path) -> None:
-    for path in (tmp_path / "none", tmp_path):
-        with pytest.raises(InputError):
-            Glossary.read(path)
 
 
 def test_a_pickled_one_has_the_same_entries() -> None:

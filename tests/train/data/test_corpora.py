@@ -165,19 +165,6 @@ def test_archives_can_be_shared(prepare: Callable[..., Result], site: Site, tmp_
     assert not (tmp_path / "out" / "downloads").exists()
 
 
-def test_the_official_table() -> None:
-    for name, size in (("wmt14-en-de", 37_000), ("wmt14-en-fr", 32_000)):
-        corpus = CORPORA[name]
-        assert corpus.vocabulary_size == size
-        for archive in corpus.archives:
-            assert re.fullmatch(r"wmt1\d/[a-z0-9-]+\.(tgz|tar)", archive.path)
-            assert archive.sha256 is not None or archive.md5 is not None
-            assert re.fullmatch("[0-9a-f]{64}|None", str(archive.sha256))
-            assert re.fullmatch("[0-9a-f]{32}|None", str(archive.md5))
-    total = sum(archive.bytes or 0 for archive in CORPORA["wmt14-en-fr"].archives)
-    assert total == 6_617_099_128  # without the development and test sets
-
-
 def lines_of(path: Path, name: str | None = None) -> list[bytes]:
     with TextSource(path, name).open() as lines:
         return list(lines)

@@ -164,16 +164,6 @@ def test_duplicates_stay_if_asked_for(make: Callable[..., PreparedData]) -> None
     assert len(make([*PAIRS, *PAIRS[:5]], keep_duplicates=True).split("train")) == len(PAIRS) + 5
 
 
-def test_a_vocabulary_of_another_kind_and_sample(make: Callable[..., PreparedData]) -> None:
-    models = {
-        make(out=f"{kind}-{seed}", vocabulary_type=kind, seed=seed, vocabulary_sentences=40)
-        .tokenizers[0].read_bytes()
-        for kind in ("bpe", "unigram")
-        for seed in (1, 2)
-    }  # fmt: skip
-    assert len(models) == 4
-
-
 def test_several_files_and_gzip(
     tmp_path: Path, write: Callable[..., tuple[TextSource, TextSource]]
 ) -> None:

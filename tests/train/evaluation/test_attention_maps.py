@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 from matplotlib.axes import Axes
-from matplotlib.collections import LineCollection
 from support.models import lively_model
 from support.small_models import small_model
 from torch import Tensor
@@ -166,37 +165,6 @@ def random_map(
 
 def tick_labels(axes: Axes) -> list[str]:
     return [label.get_text() for label in axes.get_xticklabels()]
-
-
-def test_lines_carry_the_weights() -> None:
-    attention = random_map(4, 6)
-    figure = draw_attention(attention, [2], [1, 3], "lines")
-    (axes,) = figure.axes
-    assert axes.get_title() == "cross-attention, layer 2 of 2"
-    assert tick_labels(axes) == list(attention.key)
-    assert tick_labels(axes.child_axes[0]) == list(attention.query)  # type: ignore[arg-type]
-    collections = [found for found in axes.collections if isinstance(found, LineCollection)]
-    assert len(collections) == 2
-    names = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert names == ["head 1", "head 3"]
-    above, below = axes.child_axes[0].get_xticks(), axes.get_xticks()
-    for lines, head in zip(collections, (1, 3), strict=True):
-        drawn = np.zeros((4, 6))
-        for segment, colour in zip(
-            lines.get_segments(), np.asarray(lines.get_color()), strict=True
-        ):
-            (start, top), (end, bottom) = segment
-            assert (top, bottom) == (1, 0)
-            row, column = np.abs(above - start).argmin(), np.abs(below - end).argmin()
-            assert above[row] == pytest.approx(start)
-            assert below[column] == pytest.approx(end)
-            drawn[row, column] = colour[3]
-        expected = attention.weights[1, head - 1].numpy()
-        seen = expected >= 1 / 256  # fainter lines are invisible and not drawn
-        assert 0 < seen.sum() < seen.size
-        np.testing.assert_allclose(drawn, np.where(seen, expected, 0), atol=1e-6)
-    colours = {tuple(np.asarray(found.get_color())[0, :3]) for found in collections}
-    assert len(colours) == 2
 
 
 def test_heat_maps_carry_the_weights() -> None:

@@ -89,25 +89,6 @@ def test_the_curves_are_the_numbers_of_the_runs(make_run: Callable[..., Path]) -
     assert [len(found) for found in (loss, bleu, rate, speed)] == [8, 8, 2, 2]
 
 
-def test_a_run_that_has_just_begun(make_run: Callable[..., Path], tmp_path: Path) -> None:
-    path = make_run("run", entries(8.0)[:1])
-    figure = draw_curves(read_runs([path]))
-    found = panels(figure)
-    assert [text.get_text() for text in found["validation BLEU and chrF"].texts] == ["no numbers"]
-    (line,) = found["speed"].get_lines()
-    assert line.get_marker() == "."  # a line through a single point is invisible
-    save_picture(figure, tmp_path / "curves.png")
-
-
-def test_numbers_that_are_not_finite_are_gaps(
-    make_run: Callable[..., Path], tmp_path: Path
-) -> None:
-    lines = entries(8.0)
-    lines[0]["loss"], lines[1]["loss"] = float("nan"), float("inf")
-    save_picture(draw_curves(read_runs([make_run("run", lines)])), tmp_path / "curves.png")
-    assert (tmp_path / "curves.png").stat().st_size > 10_000
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [
