@@ -49,7 +49,8 @@ from translate_trt.runtime.gpu.launch import Launch
 #: what the others do into its matmuls, and has an attention layer for the encoder.
 PLUGINS = frozenset((
     "GpuCachedAttention", "GpuBeamAttention", "GpuBeamAttentionMean",
-    "GpuNorm", "GpuNormCast", "GpuAddNorm", "GpuAddNormCast", "GpuBiasAddNorm", "GpuBiasAddNormCast",
+    "GpuNorm", "GpuAddNorm", "GpuBiasAddNorm",
+    "GpuNormCast", "GpuAddNormCast", "GpuBiasAddNormCast",
     "GpuTopLogits", "GpuBiasedTopLogits", "GpuSelectBeams", "GpuFollowAncestry",
 ))  # fmt: skip
 
@@ -393,10 +394,12 @@ def _register(trt: Any, name: str, plugin: Plugin, ptx: Ptx) -> None:
     ]
     others = [inspect.Parameter(one, kind) for one in ("outputs", "tactic")]
     results = types.GenericAlias(tuple, (trtp.TensorDesc,) * len(plugin.outputs))
-    kernel = tuple[str, str, trtp.KernelLaunchParams, trtp.SymIntExprs]
+    returned = (str, str, trtp.KernelLaunchParams, trtp.SymIntExprs)
     signed: Any = describe, launch
     signed[0].__signature__ = inspect.Signature(inputs, return_annotation=results)
-    signed[1].__signature__ = inspect.Signature([*inputs, *others], return_annotation=kernel)
+    signed[1].__signature__ = inspect.Signature(
+        [*inputs, *others], return_annotation=types.GenericAlias(tuple, returned)
+    )
     trtp.register(f"{NAMESPACE}::{name}")(describe)
     trtp.aot_impl(f"{NAMESPACE}::{name}")(launch)
 
