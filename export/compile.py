@@ -426,9 +426,10 @@ class Compiler:
         # Equal weights merge parts of the graphs of members, which then have no known shape.
         merged = share_tables(self._model) or repeat_cross_attention(self._model)
         contract = self.contract(name)
+        target = TARGETS[name]
         applied = run_passes(
             model,
-            TARGETS[name].passes,
+            (self._options.engines.plugins and target.plugin_passes) or target.passes,
             self._options.disabled_passes,
             None if dump is None else dump.stage,
             input_bounds,

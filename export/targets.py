@@ -68,6 +68,8 @@ _STATIC = {
     "bf16": (*_STATIC_PASSES, *_BF16),
     "fp32": _STATIC_PASSES,
 }
+# For kernels in Triton, after precision has been decided.
+_FUSED = {precision: (*passes, FuseGpuOps()) for precision, passes in _STATIC.items()}
 # For TensorRT's step, after precision has been decided.
 _TENSORRT = {
     precision: (*passes, AttentionSums(), Simplify()) for precision, passes in _STATIC.items()
@@ -83,6 +85,7 @@ class Target:
         precision: Precision of weights and matmuls: "fp32", "fp16", "bf16" or "int8".
         passes: Passes that turn the traced FP32 graphs into this target's, in order.
         package: Package that builds engines; None if the graphs themselves run.
+        plugin_passes: The same for engines with plugins; none if the package does not build them.
         static: Whether the graphs have static caches and one beam size, and run in the shapes of
             profiles.
         shortlist: Whether translations are restricted to a lexical shortlist.
@@ -92,6 +95,7 @@ class Target:
     precision: str
     passes: tuple[Pass, ...]
     package: str | None = None
+    plugin_passes: tuple[Pass, ...] = ()
     static: bool = False
     shortlist: bool = False
 
@@ -134,14 +138,17 @@ TARGETS: dict[str, Target] = {
     },
     "onnx-fp16": Target("onnxruntime", "fp16", (*_GPU_PASSES, *_FP16)),  # a CPU computes in FP32
     **{
-        f"{extra(package)}-{precision}": Target(package, precision, passes, package, static=True)
-        for package in ("tensorrt", "tensorrt_rtx")
+        f"{extra(package)}-{precision}": Target(
+            package, precision, passes, package, plugin_passes, static=True
+        )
+        for package, with_plugins in (("tensorrt", _FUSED), ("tensorrt_rtx", {}))
         for precision, passes in _TENSORRT.items()
+        for plugin_passes in (with_plugins.get(precision, ()),)
     },
     **{
-        f"{backend}-{precision}": Target(backend, precision, (*passes, FuseGpuOps()), static=True)
+        f"{backend}-{precision}": Target(backend, precision, passes, static=True)
         for backend in (TORCH, CUDA)
-        for precision, passes in _STATIC.items()
+        for precision, passes in _FUSED.items()
     },
 }
 

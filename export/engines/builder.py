@@ -44,6 +44,7 @@ from translate_trt.runtime.backends.packages import (
 from translate_trt.runtime.bundle.contract import TensorSpec
 from translate_trt.runtime.errors import OptionError
 from translate_trt.runtime.io.cache_files import load_cached, store_cached
+from translate_trt.runtime.version import version_numbers
 
 log = logging.getLogger("translate_trt")
 
@@ -94,14 +95,21 @@ def build_engine(
         KeyboardInterrupt: Ctrl-C was pressed; nothing was written.
     """
     options.check_package(builder.package)
-    content = graph.content()
     record = _record(builder, options, profiles)
+    content, register = graph.content(), None
+    if options.plugins:
+        # Imports Triton and PyTorch's symbols, which takes seconds.
+        from translate_trt.export.engines.plugins import with_plugins
+
+        content, register = with_plugins(content, _plugin_architecture(record))
     key = cache.engine_key(content, record.to_json())
     if options.cache is not None and (found := cache.load_engine(options.cache, key)):
         log.info("loaded the engine of the %s graph from %s", graph.name, options.cache)
         return found
     recording = logger(builder.package).recording()
     with _BUILDING, progress_bar(f"{builder.package} {graph.name}") as progress, recording as lines:
+        if register is not None:
+            register(builder.module)
         engine = _build(builder, graph, content, record, options, progress, lines)
     if engine is None:
         reasons = logger(builder.package).reasons()
@@ -291,12 +299,26 @@ def _record(builder: Builder, options: EngineOptions, profiles: Sequence[Profile
             # A named GPU and the current one give different engines, even if they are equal.
             "compute_capabilities": " ".join(_chosen(options)) if builder.is_rtx else CURRENT,
             "optimization_level": str(options.optimization_level),
+            "plugins": str(options.plugins).lower(),
             "tf32": str(options.tf32).lower(),
             "workspace_mib": str(options.workspace_mib or "all"),
             "user_allocation": str(builder.is_rtx).lower(),
         },
         gpu=find_gpu() if only_this_model else None,
     )
+
+
+def _plugin_architecture(record: EngineRecord) -> int:
+    """Return the compute capability, times ten, that plugins are compiled for.
+
+    Raises:
+        OptionError: Triton does not support the GPU.
+    """
+    (capability,) = record.compute_capabilities
+    if version_numbers(capability) < (8, 0):
+        raise OptionError(f"plugins need compute capability 8.0; this GPU has {capability}.")
+    compatible = record.hardware_compatibility == "ampere_plus"
+    return 80 if compatible else int(capability.replace(".", ""))
 
 
 def _with_facts(record: EngineRecord, network: Any) -> EngineRecord:

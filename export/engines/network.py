@@ -128,7 +128,12 @@ def _check_operators(builder: Builder, parser: Any, content: bytes, name: str) -
         nodes = onnx.load_model_from_string(content).graph.node
     except DecodeError as error:  # TensorRT's parser would read these bytes as an empty graph
         raise EngineError(f"the {name} graph is not an ONNX model; export it again.") from error
-    unknown = [node for node in nodes if not parser.supports_operator(node.op_type)]
+    unknown = [
+        node
+        for node in nodes
+        if not parser.supports_operator(node.op_type)
+        and not any(attribute.name == "plugin_namespace" for attribute in node.attribute)
+    ]
     if unknown:
         shown_nodes = [f"{node.op_type} at {node.name or node.output[0]!r}" for node in unknown[:8]]
         more = f" and {len(unknown) - 8} more" if len(unknown) > 8 else ""

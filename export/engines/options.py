@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import math
 import re
 from dataclasses import dataclass, field, replace
@@ -92,6 +93,10 @@ class EngineOptions:
     workspace_mib: int | None = setting(
         None, "Engines: limit of the workspace of kernels. Default: all GPU memory.", least=1
     )
+    plugins: bool = setting(
+        False, "TensorRT engines: attention, norms and the search of a step run the kernels of "
+        "cuda targets, as ahead-of-time plugins; needs Triton. Never run yet.",
+    )  # fmt: skip
 
     # ---- where the engines run ----
     version_compatible: bool = setting(
@@ -130,6 +135,10 @@ class EngineOptions:
             raise OptionError(
                 f"max_batch is {self.max_batch}, and no profile has as many sentences; add one, or "
                 "omit max_batch."
+            )
+        if self.plugins and (self.strip_weights or self.version_compatible):
+            raise OptionError(
+                "plugins go neither with strip_weights nor with version_compatible; omit one."
             )
         for name in ("target_lengths", "profiles", "compute_capabilities"):
             given = getattr(self, name)
@@ -226,12 +235,33 @@ class EngineOptions:
                 "hardware_compatible is only for tensorrt; with tensorrt-rtx use "
                 f"compute_capabilities, or {PORTABLE!r} for all that it supports but 7.5."
             )
+        if self.plugins:
+            check_triton("plugins")
+        if package == "tensorrt_rtx" and self.plugins:
+            # Its parser takes plugins of IPluginCreatorV3One alone, which are no kernels.
+            raise OptionError(
+                "plugins is only for tensorrt: TensorRT-RTX has no ahead-of-time plugins. Choose a "
+                "tensorrt target, or a cuda target, which runs the same kernels without TensorRT."
+            )
         if package == "tensorrt_rtx" and self.version_compatible:
             # The package (1.7.1) lacks libnvinfer_lean, without which the build fails.
             raise OptionError(
                 "version_compatible is only for tensorrt: the package tensorrt-rtx lacks the lean "
                 "runtime that loads such engines. Rebuild engines after an upgrade."
             )
+
+
+def check_triton(what: str) -> None:
+    """Check that kernels can be compiled.
+
+    Raises:
+        OptionError: Triton is not installed.
+    """
+    if importlib.util.find_spec("triton") is None:
+        raise OptionError(
+            f"{what} needs Triton, which compiles its kernels, on the machine that exports: "
+            "pip install triton (Linux on x86-64)"
+        )
 
 
 def change_sizes(limits: Limits, beams: int, vocabulary_size: int) -> ChangeSizes:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +13,12 @@ import torch
 from torch import Tensor
 
 from translate_trt.export.engines.network import Graph
-from translate_trt.export.engines.options import CURRENT, PORTABLE, EngineOptions
+from translate_trt.export.engines.options import (
+    CURRENT,
+    PORTABLE,
+    EngineOptions,
+    check_triton,
+)
 from translate_trt.export.plans.cubin_cache import load_or_compile
 from translate_trt.export.plans.plan import GraphPlan, plan_graph
 from translate_trt.runtime.backends.engines import EngineRecord, Profile, system_name
@@ -91,11 +95,7 @@ def check_options(name: str, options: EngineOptions, all_options: bool) -> None:
             f"{name} has no kernels for all_options; choose {_torch_target(name)}, or leave it out."
         )
     architectures(options)
-    if importlib.util.find_spec("triton") is None:
-        raise OptionError(
-            f"{name} needs Triton, which compiles its kernels, on the machine that exports: "
-            "pip install triton (Linux on x86-64)"
-        )
+    check_triton(name)
 
 
 def _torch_target(name: str) -> str:

@@ -36,13 +36,13 @@ def load_or_compile(
     """
     cubins: dict[tuple[Specialization, int], Cubin] = {}
     missing = []
-    made_by = _made_by()
+    versions = made_by()
     for kernel in kernels:
         loaded = {
             number: cubin
             for number in architectures
             if directory is not None
-            and (cubin := _load(directory / _name(kernel, number, made_by)))
+            and (cubin := _load(directory / _name(kernel, number, versions)))
         }
         if len(loaded) < len(architectures):
             missing.append(kernel)
@@ -54,23 +54,23 @@ def load_or_compile(
         compiled = compile_kernels(missing, architectures, min(available_cores(), count))
         for (kernel, number), cubin in compiled.items():
             if directory is not None:
-                _store(directory / _name(kernel, number, made_by), cubin)
+                _store(directory / _name(kernel, number, versions), cubin)
         cubins |= compiled
     return cubins
 
 
-def _made_by() -> list[str | int]:
-    """Versions of entries, of Triton, and of all kernels, which call functions of each other."""
+def made_by() -> list[str | int]:
+    """Return versions of entries, of Triton, and of all kernels, which call each other."""
     sources = hashlib.sha256()
     for source in sorted(Path(gpu.__path__[0]).glob("*.py")):
         sources.update(source.read_bytes())
     return [_FORMAT, importlib.metadata.version("triton"), sources.hexdigest()]
 
 
-def _name(kernel: Specialization, architecture: int, made_by: Sequence[str | int]) -> str:
+def _name(kernel: Specialization, architecture: int, versions: Sequence[str | int]) -> str:
     """File name of an entry: a hash of all that decides what the compiler makes of a kernel."""
     description = asdict(kernel) | {"aligned": sorted(kernel.aligned)}
-    key = json.dumps([*made_by, architecture, description])
+    key = json.dumps([*versions, architecture, description])
     return f"{hashlib.sha256(key.encode()).hexdigest()}.cubin"
 
 

@@ -71,7 +71,7 @@ def follow_ancestry(
         "next_ancestry": next_ancestry,
     }
     tile = _tile(beams)
-    grid = (sentences, -(-slots // tile["BLOCK"]))
+    grid = (sentences, triton.cdiv(slots, tile["BLOCK"]))
     constants = {"K": beams, **tile}
     return (Launch(follow_ancestry_kernel, grid, {**tensors, "P": slots}, constants),)
 
@@ -87,7 +87,7 @@ def follow_parents(state: Tensor, parents: Tensor, next_state: Tensor) -> tuple[
     sentences, beams, size = state.shape
     tensors = {"state": state, "parents": parents, "next_state": next_state}
     tile = _tile(beams)
-    grid = (sentences, -(-size // tile["BLOCK"]))
+    grid = (sentences, triton.cdiv(size, tile["BLOCK"]))
     return (Launch(follow_parents_kernel, grid, tensors, {"K": beams, "D": size, **tile}),)
 
 

@@ -69,11 +69,13 @@ def cached_attention_kernel(
     qkv, past_key, past_value, ancestry, positions, done, context,
     C, P,
     H: tl.constexpr, K: tl.constexpr, D: tl.constexpr,
-    ROWS: tl.constexpr, COLUMNS: tl.constexpr, BLOCK: tl.constexpr, DEPENDENT: tl.constexpr,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, BLOCK: tl.constexpr, WRITES: tl.constexpr,
+    DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     """Compute `cached_attention`; grid (N * H).
 
-    ROWS and COLUMNS are K and D, rounded up; BLOCK is the number of slots of a block.
+    ROWS and COLUMNS are K and D, rounded up; BLOCK is the number of slots of a block. Without
+    WRITES, the caches stay as they are.
     """
     wait_for_predecessor(DEPENDENT)
     n = (tl.program_id(0) // H).to(tl.int64)
@@ -89,7 +91,7 @@ def cached_attention_kernel(
     past = ancestry + n * K * P + row[:, None] * P
     bias = tl.load(past + slot[None, :], mask=is_beam & (slot < P)[None, :], other=MASKED)
     first = tl.load(positions + n) * K  # of the slots of this step
-    end = tl.where(tl.load(done + n), 0, tl.minimum(first, P)).to(tl.int32)
+    end = tl.where(tl.load(done + n) != 0, 0, tl.minimum(first, P)).to(tl.int32)
 
     own = qkv + (n * K * 3 * H + h) * D + row[:, None] * (3 * H * D) + column[None, :]
     query = tl.load(own, mask=is_element, other=0.0)
@@ -97,10 +99,11 @@ def cached_attention_kernel(
     new_value = tl.load(own + 2 * H * D, mask=is_element, other=0.0)
     keys = past_key + (n * H + h) * C * D
     values = past_value + (n * H + h) * C * D
-    written = first * D + row[:, None] * D + column[None, :]
-    fits = is_element & (first + row < C)[:, None]
-    tl.store(keys + written, new_key, mask=fits)
-    tl.store(values + written, new_value, mask=fits)
+    if WRITES:
+        written = first * D + row[:, None] * D + column[None, :]
+        fits = is_element & (first + row < C)[:, None]
+        tl.store(keys + written, new_key, mask=fits)
+        tl.store(values + written, new_value, mask=fits)
 
     top = tl.sum(query.to(tl.float32) * new_key.to(tl.float32), 1) * _LOG2_E
     total = tl.full([ROWS], 1.0, tl.float32)
@@ -144,7 +147,7 @@ def beam_attention_kernel(
     # As in `cached_attention_kernel`, biases are read a block ahead.
     biases = source_bias + n * S
     bias = tl.load(biases + token, mask=token < S, other=MASKED)
-    end = tl.where(tl.load(done + n), 0, S)
+    end = tl.where(tl.load(done + n) != 0, 0, S)
     own = (n * K * H + h) * D + row[:, None] * (H * D) + column[None, :]
     q = tl.load(query + own, mask=is_element, other=0.0)
     keys = key + (n * H + h) * S * D
@@ -191,7 +194,7 @@ def attention_mean_kernel(
     row = tl.arange(0, ROWS)
     token = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     is_weight = (row < K)[:, None] & (token < S)[None, :]
-    is_read = is_weight & (token < tl.where(tl.load(done + n), 0, S))[None, :]
+    is_read = is_weight & (token < tl.where(tl.load(done + n) != 0, 0, S))[None, :]
     total = tl.zeros([ROWS, BLOCK], tl.float32)
     for h in tl.static_range(H):
         if (AVERAGED >> h) & 1:
@@ -214,6 +217,7 @@ def cached_attention(
     context: Tensor,
     *,
     heads: int,
+    writes: bool = True,
 ) -> tuple[Launch, ...]:
     """Write a step's keys and values into the caches, and attend over each beam's history.
 
@@ -229,13 +233,14 @@ def cached_attention(
         done: Rows that ignore their past, since their results are not needed [N], bool.
         context: Output [N, K, H * D], T.
         heads: Number of heads H.
+        writes: Whether to write the caches, which may also have been written before.
     """
     tensors = {
         "qkv": qkv, "past_key": past_key, "past_value": past_value, "ancestry": ancestry,
         "positions": positions, "done": done, "context": context,
     }  # fmt: skip
     sizes = {"C": past_key.shape[2], "P": ancestry.shape[2]}
-    return (_launch(cached_attention_kernel, tensors, sizes, context, heads),)
+    return (_launch(cached_attention_kernel, tensors, sizes, context, heads, WRITES=writes),)
 
 
 def beam_attention(

@@ -1,4 +1,4 @@
-"""Cubins: launches compiled ahead of time for NVIDIA's GPUs, and their resources.
+"""Cubins: launches compiled ahead of time for NVIDIA's GPUs, and their resources; also PTX.
 
 Triton's package contains NVIDIA's assembler, so no GPU and no CUDA toolkit is needed.
 """
@@ -11,7 +11,7 @@ import os
 import re
 import subprocess
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -36,6 +36,10 @@ DEPENDENT_LAUNCHES = 90
 # What a kernel does first, in PTX: wait for its predecessor, or access the GPU's memory.
 _WAIT = "griddepcontrol.wait"
 _FIRST = re.compile(rf"{re.escape(_WAIT)}|\b(?:ld|st|atom|red)\.[\w.:]*\bglobal\b|\bcp\.")
+
+# Versions of PTX, times ten: those of CUDA 12.0, and of 12.9, the first with 10.3 and 12.1. Drivers
+# refuse versions newer than their own, and Triton's default is the newest.
+_OLD_PTX, _NEW_PTX = 80, 88
 
 #: Alignment of tensors that Triton's kernels make use of, in bytes.
 _ALIGNMENT = 16
@@ -144,6 +148,24 @@ class Cubin:
         return self.programs * self.threads // 32
 
 
+@dataclass(frozen=True)
+class Ptx:
+    """PTX of a kernel.
+
+    Attributes:
+        text: The PTX, whose only kernel has the parameters of the `Specialization`, and of scratch
+            memory, in order. Those of index i are named `{entry}_param_{i}`.
+        entry: Name of the kernel.
+        threads: Threads of a program.
+        shared: Dynamic shared memory of a program in bytes.
+    """
+
+    text: str
+    entry: str
+    threads: int
+    shared: int
+
+
 def _round_up(value: int, unit: int) -> int:
     return -(-value // unit) * unit
 
@@ -206,10 +228,24 @@ def compile_kernels(
             wait for its predecessor.
     """
     wanted = [(kernel, number) for kernel in dict.fromkeys(kernels) for number in architectures]
-    spawn = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(processes, spawn, _leave_interpreter) as pool:
+    with _compilers(processes) as pool:
         found = pool.map(compile_kernel, *zip(*wanted, strict=True))
         return dict(zip(wanted, found, strict=True))
+
+
+def compile_to_ptx(
+    kernels: Iterable[Specialization], architecture: int, processes: int = 1
+) -> dict[Specialization, Ptx]:
+    """Compile kernels to PTX of one architecture; see `compile_kernels`."""
+    wanted = [*dict.fromkeys(kernels)]
+    with _compilers(processes) as pool:
+        found = pool.map(_compile_to_ptx, wanted, [architecture] * len(wanted))
+        return dict(zip(wanted, found, strict=True))
+
+
+def _compilers(processes: int) -> ProcessPoolExecutor:
+    spawn = multiprocessing.get_context("spawn")
+    return ProcessPoolExecutor(processes, spawn, _leave_interpreter)
 
 
 def _leave_interpreter() -> None:
@@ -219,6 +255,30 @@ def _leave_interpreter() -> None:
 
 def compile_kernel(kernel: Specialization, architecture: int) -> Cubin:
     """Compile a kernel for an architecture in this process; see `compile_kernels`."""
+    dependent = architecture >= DEPENDENT_LAUNCHES
+    compiled, metadata = _compile(kernel, architecture, dependent, {})
+    binary = compiled["cubin"]
+    return Cubin(
+        architecture=architecture,
+        binary=binary,
+        entry=metadata.name,
+        parameters=(*kernel.types, *_SCRATCH),
+        threads=32 * metadata.num_warps,
+        shared=metadata.shared,
+        **_resources(binary),
+    )
+
+
+def _compile_to_ptx(kernel: Specialization, architecture: int) -> Ptx:
+    version = {"ptx_version": _OLD_PTX if architecture < 100 else _NEW_PTX}
+    compiled, metadata = _compile(kernel, architecture, False, version)
+    return Ptx(compiled["ptx"], metadata.name, 32 * metadata.num_warps, metadata.shared)
+
+
+def _compile(
+    kernel: Specialization, architecture: int, dependent: bool, options: Mapping[str, Any]
+) -> tuple[Mapping[str, Any], Any]:
+    """Compile a kernel; return its forms by name, and Triton's metadata."""
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
     from triton.compiler import compile as compile_source
@@ -235,14 +295,15 @@ def compile_kernel(kernel: Specialization, architecture: int) -> Cubin:
         paths[name] = path
         earlier = () if part in ("", "0") else signature[parameter]
         signature[parameter] = (*earlier, kind) if part else kind
-    constants = {**dict(kernel.constants), DEPENDENT: architecture >= DEPENDENT_LAUNCHES}
+    constants = {**dict(kernel.constants), DEPENDENT: dependent}
     source = ASTSource(
         function,
         signature,
         constexprs={(function.arg_names.index(name),): value for name, value in constants.items()},
         attrs={paths[name]: [["tt.divisibility", _ALIGNMENT]] for name in kernel.aligned},
     )
-    compiled = compile_source(source, GPUTarget("cuda", architecture, 32), dict(kernel.options))
+    target = GPUTarget("cuda", architecture, 32)
+    compiled = compile_source(source, target, {**dict(kernel.options), **options})
     metadata = compiled.metadata
     if metadata.global_scratch_size or metadata.profile_scratch_size:
         raise BackendError(f"{kernel.name} needs scratch memory, which a cubin's loader has not.")
@@ -255,18 +316,9 @@ def compile_kernel(kernel: Specialization, architecture: int) -> Cubin:
             f"{', '.join(name for name, _ in parameters)}: {declared}"
         )
     first = _FIRST.search(text)
-    if constants[DEPENDENT] and (first is None or first[0] != _WAIT):
+    if dependent and (first is None or first[0] != _WAIT):
         raise BackendError(f"{kernel.name} does not call wait_for_predecessor first.")
-    binary = compiled.asm["cubin"]
-    return Cubin(
-        architecture=architecture,
-        binary=binary,
-        entry=metadata.name,
-        parameters=parameters,
-        threads=32 * metadata.num_warps,
-        shared=metadata.shared,
-        **_resources(binary),
-    )
+    return compiled.asm, metadata
 
 
 def _resources(binary: bytes) -> dict[str, int]:

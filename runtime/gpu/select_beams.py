@@ -68,8 +68,8 @@ def select_beams_kernel(
     n = tl.program_id(0).to(tl.int64)
     position = tl.load(positions + n)
     length = position + 1
-    was_done = tl.load(done + n)
-    early = tl.load(early_stopping + n)
+    was_done = tl.load(done + n) != 0
+    early = tl.load(early_stopping + n) != 0
     alpha, beta = tl.load(length_penalty_alpha + n), tl.load(length_penalty_beta + n)
 
     # Bar and expand (rules 10 and 2). The last column of a beam is for the forced token.

@@ -39,7 +39,7 @@ class FusedOperator:
         forms: Forms of the outputs, from the node's attributes and inputs. An output that the
             operator updates in place is that input instead.
         describe: Launches, from the attributes, inputs, and outputs; None for an output that
-            nothing reads.
+            nothing reads, or that is not to be updated.
         launches: Number of launches.
         scalars: Indices of inputs that arrive as numbers.
         in_place: Indices of inputs that an output is, by the index of the output.
@@ -180,7 +180,8 @@ def operators() -> dict[str, FusedOperator]:
         "GpuCachedAttention": FusedOperator(
             lambda _, x: [((*x[3].shape[:2], x[0].shape[-1] // 3), x[0].dtype), x[1], x[2]],
             lambda a, x, y: attention.cached_attention(
-                x[0], x[1], x[2], x[3], x[4], x[5], y[0], heads=a["heads"]
+                x[0], x[1], x[2], x[3], x[4], x[5], y[0], heads=a["heads"],
+                writes=y[1] is not None,
             ),
             in_place=((1, 1), (2, 2)),
         ),
