@@ -231,10 +231,9 @@ check_package() { # package, what is missing, precisions
         same "$package-options" "$package-$first" penalties || true
 }
 
-stripped() { # package precision: engines without weights, which loading puts back
-    trt export "$out/run" --output "$out/$1-stripped" --force --target "$1-$2" --strip-weights \
-        --profiles 8x64,16x256
-    same "$1-stripped" "$1-$2" plain
+variant() { # package precision flag: engines that are built with a flag of export
+    trt export "$out/run" --output "$out/$1$3" --force --target "$1-$2" "$3" --profiles 8x64,16x256
+    same "$1$3" "$1-$2" plain
 }
 
 # Memory, copies, events, capture and replay on the GPU, without engines.
@@ -290,7 +289,10 @@ sys.exit("CUDAExecutionProvider" not in onnxruntime.get_available_providers())' 
         check_package "$package" "" "${precisions[@]}"
         check "$package: order of equal values in TopK" 60 "" \
             python3 scripts/topk_ties.py --package "${package//-/_}" || true
-        check "$package: engines without weights" 90 "" stripped "$package" "${precisions[0]}" || true
+        check "$package: engines without weights" 90 "" \
+            variant "$package" "${precisions[0]}" --strip-weights || true
+        [ "$package" != tensorrt ] || check "tensorrt: kernels as plugins" 120 "" \
+            variant tensorrt "${precisions[0]}" --plugins || true
         [ "$package" != tensorrt ] || check "tensorrt: in C++, the same as onnx-fp32" 150 \
             "$([ -n "$(find -L "${TENSORRT_ROOT:-/usr/include}" -name NvInfer.h -print -quit 2>/dev/null)" ] ||
                 echo "NvInfer.h in TENSORRT_ROOT or /usr/include")" tensorrt_in_cpp "${precisions[0]}" || true
@@ -324,11 +326,13 @@ speed_all() {
         --out "$results/training.json" || true
     check "training base without padding" 65 "$no_torch" train_speed "${preset[@]}" \
         --set packing=on --set fused_norm=on --out "$results/training-packed.json" || true
+    check "training base as CUDA graphs" 65 "$no_torch" train_speed "${preset[@]}" \
+        --set cuda_graphs=on --out "$results/training-graphs.json" || true
     cat "$log" >&2
     summary
 }
 
-export -f trt translate export_bundles versions same stripped cuda_in_cpp tensorrt_in_cpp measure
+export -f trt translate export_bundles versions same variant cuda_in_cpp tensorrt_in_cpp measure
 export -f train_speed without_kernels
 case $1 in
     prepare) prepare ;;

@@ -64,7 +64,10 @@ CUDA = "cuda"
 PLAN_FORMAT = 1
 
 #: Compute capabilities that kernels of plans are compiled for.
-CUBINS = ("8.0", "8.6", "8.9", "9.0", "10.0", "12.0")
+CUBINS = ("8.0", "8.6", "8.9", "9.0", "10.0", "10.3", "12.0", "12.1")
+
+# From here on, a cubin runs on GPUs of its capability alone.
+_SINGLE_CUBINS = (9, 0)
 
 # From Hopper on, kernels of plans are the default where no package for engines is installed.
 _FIRST_OF_PLANS = (9, 0)
@@ -144,9 +147,12 @@ def package_for(capability: str, installed: Collection[str] | None = None) -> st
 def cubin_for(capability: str, compiled: Collection[str] = CUBINS) -> str | None:
     """Return the compute capability whose cubins run on GPUs of another one; None if none does.
 
-    A cubin runs on GPUs of the same major capability and any later minor one.
+    A cubin runs on GPUs of the same major capability and any later minor one; from 9.0 on, Triton
+    makes them for one capability alone (`sm_90a`).
     """
     wanted = version_numbers(capability)
+    if wanted >= _SINGLE_CUBINS:
+        return capability if capability in compiled else None
     fitting = [
         name
         for name in compiled

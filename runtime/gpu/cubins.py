@@ -90,7 +90,9 @@ MULTIPROCESSORS = {
     89: Multiprocessor(24, 48, 100 << 10),
     90: Multiprocessor(32, 64, 228 << 10),
     100: Multiprocessor(32, 64, 228 << 10),
+    103: Multiprocessor(32, 64, 228 << 10),
     120: Multiprocessor(24, 48, 100 << 10),
+    121: Multiprocessor(24, 48, 100 << 10),
 }
 
 # The same for all of them, from the same tables and from the occupancy calculator of the CUDA

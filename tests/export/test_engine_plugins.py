@@ -60,6 +60,7 @@ from translate_trt.runtime.bundle.contract import Contract, request_values
 from translate_trt.runtime.bundle.manifest import Limits
 from translate_trt.runtime.errors import OptionError
 from translate_trt.runtime.gpu.cubins import Ptx, compile_to_ptx
+from translate_trt.runtime.gpu.launch import DEPENDENT
 from translate_trt.runtime.options import SearchOptions
 
 pytestmark = pytest.mark.slow
@@ -113,7 +114,8 @@ def call(plugin: Plugin, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
     }
     kernel = getattr(importlib.import_module(plugin.kernel.module), plugin.kernel.name)
     grid = tuple(evaluate(size, sizes) for size in plugin.grid)
-    kernel[grid](**arguments, **dict(plugin.kernel.constants), **dict(plugin.kernel.options))
+    arguments |= {**dict(plugin.kernel.constants), DEPENDENT: False}
+    kernel[grid](**arguments, **dict(plugin.kernel.options))
     assert all(torch.equal(x, y) for x, y in zip(before, tensors, strict=True))
     return [x.numpy() for x in outputs]
 

@@ -63,9 +63,10 @@ def test_plans_are_the_default_from_hopper_on_without_tensorrt() -> None:
         assert package_for(capability, installed=()) in PACKAGES
 
 
-def test_cubins_run_on_later_minor_capabilities() -> None:
+def test_cubins_run_on_later_minor_capabilities_before_hopper() -> None:
     found = [cubin_for(name) for name in ("8.0", "8.7", "9.0", "10.3", "12.1", "7.5", "11.0", "")]
-    assert found == ["8.0", "8.6", "9.0", "10.0", "12.0", None, None, None]
+    assert found == ["8.0", "8.6", "9.0", "10.3", "12.1", None, None, None]
+    assert cubin_for("10.3", ("9.0", "10.0")) is None
     assert cubin_for("8.9", ("8.6", "9.0")) == "8.6"
 
 

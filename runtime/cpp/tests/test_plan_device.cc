@@ -534,7 +534,8 @@ void test_the_cubin_of_a_gpu() {
     }
     CHECK(loaded == 3);
   }
-  for (const auto& [major, minor, name] : {std::tuple{7, 5, "7.5"}, {10, 0, "10.0"}}) {
+  for (const auto& [major, minor, name] :
+       {std::tuple{7, 5, "7.5"}, {9, 1, "9.1"}, {10, 0, "10.0"}}) {
     PlanFixture fixture;
     fixture.cuda.capability_major = major, fixture.cuda.capability_minor = minor;
     CHECK(contains(fixture.loading_error(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import subprocess
 import tarfile
@@ -42,6 +43,14 @@ def translation(url: str) -> str:
     return found
 
 
+@pytest.mark.nightly
+def test_deep_translator(url: str, translation: str) -> None:
+    deep_translator = pytest.importorskip("deep_translator")
+    client = deep_translator.LibreTranslator("en", "de", api_key="unused", custom_url=url)
+    assert client.translate(TEXT) == translation
+    assert client.translate_batch([TEXT, TEXT]) == [translation] * 2
+
+
 def test_libretranslatepy(url: str, translation: str) -> None:
     libretranslatepy = pytest.importorskip("libretranslatepy")
     client = libretranslatepy.LibreTranslateAPI(url)
@@ -51,6 +60,28 @@ def test_libretranslatepy(url: str, translation: str) -> None:
         {"code": "de", "name": "German", "targets": []},
         {"code": "en", "name": "English", "targets": ["de"]},
     ]
+
+
+@pytest.mark.nightly
+def test_libretranslate_aio(url: str, translation: str) -> None:
+    libretranslate_aio = pytest.importorskip("libretranslate_aio")
+    with libretranslate_aio.LibreTranslate(url) as client:
+        found = client.translate([TEXT, "12345"], "auto", "de", alternatives=2)
+        assert found.translated_text == [translation, "12345"]
+        assert [one.language for one in found.detected_language] == ["en", "und"]
+        assert client.detect(TEXT)[0].language == "en"
+        assert [one.code for one in client.languages()] == CODES
+        assert client.frontend_settings().language.target.code == "de"
+        assert client.health()
+        with pytest.raises(libretranslate_aio.BadRequestError):
+            client.translate(TEXT, "en", "zz")
+
+    async def translate() -> str:
+        async with libretranslate_aio.AsyncLibreTranslate(url) as client:
+            text: str = (await client.translate(TEXT, "en", "de")).translated_text
+            return text
+
+    assert asyncio.run(translate()) == translation
 
 
 _NPM_CLIENT = """

@@ -13,7 +13,7 @@ import pytest
 from support.browser import browser, running
 from support.paths import ROOT
 
-from translate_trt.runtime import Translator
+from translate_trt.runtime import SearchOptions, Translator
 
 pytest.importorskip("uvicorn", reason="the extra serve is not installed")
 from translate_trt.runtime.serve.http.app import create_app
@@ -22,6 +22,7 @@ from translate_trt.runtime.serve.http.served_bundle import BundleSource
 
 FILES = ROOT / "runtime/serve/http/page"
 LIMIT = 300
+TEXT = "the cat runs. a dog sleeps."
 HARMFUL = '<img src=x onerror="alert(1)"><script>alert(2)</script>'
 
 
@@ -184,6 +185,27 @@ def test_aligned_words_light_each_other(opened: Opened, translator: Translator) 
 
 
 @pytest.mark.nightly
+def test_another_word_continues_the_translation(opened: Opened, translator: Translator) -> None:
+    page = opened.open()
+    opened.type("the cat runs.")
+    shown = opened.translated()
+    options = SearchOptions(beam_size=4, alternatives=6)
+    texts = [one.text for one in translator.translate(["the cat runs."], options)[0].hypotheses]
+    others = [one for one in dict.fromkeys(texts) if one and one != shown]
+    page.locator("#target .word").first.click()
+    page.wait_for_selector(".choice")
+    choices = page.locator(".choice")
+    number = next(n for n in range(choices.count())
+                  if "current" not in (choices.nth(n).get_attribute("class") or ""))  # fmt: skip
+    wanted = choices.nth(number).locator(".continuation").inner_text()
+    choices.nth(number).click()
+    assert page.locator("#target").inner_text() == wanted
+    assert wanted in others
+    assert page.locator(".menu").count() == 0
+    assert page.evaluate("document.activeElement.className").startswith("word")
+
+
+@pytest.mark.nightly
 def test_the_keyboard_suffices(opened: Opened) -> None:
     page = opened.open()
     answer(page, "**/alternatives", json.dumps({"alternatives": [
@@ -246,6 +268,26 @@ def test_an_older_translation_never_replaces_a_newer_one(opened: Opened) -> None
     assert opened.translated() == "zwei"
 
 
+REFUSALS = {
+    413: ("too many characters", "The text is too long for this server. It says: too many"),
+    500: ("out of memory", "The server could not translate this. It says: out of memory"),
+    504: ("not translated within 60 s", "The translation took too long."),
+    403: ("Invalid API key", "The server wants a valid API key."),
+}
+
+
+@pytest.mark.nightly
+def test_refusals_are_said_in_words(opened: Opened) -> None:
+    page = opened.open()
+    for status, (said, message) in REFUSALS.items():
+        answer(page, "**/translate/stream", json.dumps({"error": said}), status)
+        opened.type(f"the cat runs {status}.")
+        page.wait_for_selector(f"#message:has-text('{message}')")
+        assert page.locator("#message").inner_text().startswith(message)
+        assert page.locator("#key-form").is_visible() == (status == 403)
+        page.unroute("**/translate/stream")
+
+
 @pytest.mark.nightly
 def test_a_key_is_asked_for_and_sent(opened: Opened) -> None:
     page = opened.page
@@ -285,6 +327,30 @@ def test_a_busy_server_is_asked_again(opened: Opened) -> None:
 
 
 @pytest.mark.nightly
+def test_texts_over_the_limit_are_not_sent(opened: Opened) -> None:
+    page = opened.open()
+    sent = [url for url in opened.asked if "translate" in url]
+    opened.type("a" * (LIMIT + 1))
+    assert "characters are too many" in page.locator("#count").inner_text()
+    page.wait_for_timeout(2 * 250)
+    assert sent == [url for url in opened.asked if "translate" in url]
+
+
+@pytest.mark.nightly
+def test_languages_are_swapped_with_the_texts(opened: Opened) -> None:
+    page = opened.open()
+    opened.type("the cat runs.")
+    shown = opened.translated()
+    page.click("#swap")
+    assert page.input_value("#source") == shown
+    assert page.input_value("#source-language") == "de"
+    assert page.input_value("#target-language") == "en"
+    page.reload()
+    page.wait_for_selector("#target-language option", state="attached")
+    assert page.input_value("#source-language") == "de"
+
+
+@pytest.mark.nightly
 def test_a_detected_language_is_named_and_never_translated_into_itself(opened: Opened) -> None:
     page = opened.page
     answer(page, "**/frontend/settings", settings_for_pages("auto"))
@@ -305,3 +371,33 @@ def test_a_detected_language_is_named_and_never_translated_into_itself(opened: O
     page.wait_for_selector("#about >> text=fake")
     assert asked == ["en", "de"]
     assert page.input_value("#target-language") == "de"
+
+
+@pytest.mark.nightly
+def test_a_bundle_without_attention_translates_without_alignments(opened: Opened) -> None:
+    page = opened.open()
+    asked: list[bool] = []
+
+    def refuse(route: Any) -> None:
+        asked.append(route.request.post_data_json["alignments"])
+        if asked[-1]:
+            route.fulfill(status=400, json={"error": "export with --attention"})
+        else:
+            route.fulfill(body=events(("a", "b")), content_type="text/event-stream")
+
+    page.route("**/translate/stream", refuse)
+    opened.type("a")
+    assert opened.translated() == "b"
+    assert asked == [True, False]
+    assert page.locator("#message").is_hidden()
+
+
+@pytest.mark.nightly
+def test_the_api_is_described(opened: Opened) -> None:
+    page = opened.open()
+    page.get_by_role("link", name="API").click()
+    page.wait_for_selector(".route")
+    found = page.locator(".route h2").all_inner_texts()
+    assert found[0].split() == ["POST", "/translate"]
+    assert len(found) == len(page.request.get(f"{opened.url}openapi.json").json()["paths"])
+    assert page.locator(".route").first.locator("td >> text=alignments").count() == 1

@@ -24,8 +24,9 @@ constexpr std::size_t kMostWorkspace = std::size_t{32} << 20;
 // A kernel needs permission for more dynamic shared memory than this.
 constexpr unsigned int kFreeShared = 48 * 1024;
 
-// Compute capability since which a kernel can wait for the previous one itself.
-constexpr int kDependentLaunches = 90;
+// Compute capability since which a kernel can wait for the previous one itself, and since which
+// Triton makes cubins for one capability alone (sm_90a).
+constexpr int kDependentLaunches = 90, kSingleCubins = 90;
 
 int capability_of(const GpuModel& gpu) {
   std::string digits = gpu.compute_capability;
@@ -33,12 +34,15 @@ int capability_of(const GpuModel& gpu) {
   return std::stoi(digits);
 }
 
-// The cubin for a GPU: of the same major capability, with the largest minor one that is not larger.
+// The cubin for a GPU: of its capability, or, of older GPUs, of the same major capability with the
+// largest minor one that is not larger.
 const PlanKernel::Cubin& cubin_for(const PlanKernel& kernel, const GpuModel& gpu) {
   const int capability = capability_of(gpu);
   const auto next = kernel.cubins.upper_bound(capability);
-  if (next != kernel.cubins.begin() && std::prev(next)->first / 10 == capability / 10) {
-    return std::prev(next)->second;
+  if (next != kernel.cubins.begin()) {
+    const auto& [found, cubin] = *std::prev(next);
+    const bool is_older = found / 10 == capability / 10 && capability < kSingleCubins;
+    if (found == capability || is_older) return cubin;
   }
   std::vector<std::string> names;
   for (const auto& [number, cubin] : kernel.cubins) {
