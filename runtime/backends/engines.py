@@ -331,9 +331,7 @@ def supported_gpus(record: EngineRecord) -> str:
         return str(record.gpu)
     if record.hardware_compatibility == "ampere_plus":
         return "compute capability 8.0 and later"
-    capabilities = f"compute capability {', '.join(record.compute_capabilities)}"
-    # Cubins run on GPUs of later minor versions of their compute capability.
-    return f"{capabilities} and later minor ones" if record.package == CUDA else capabilities
+    return f"compute capability {', '.join(record.compute_capabilities)}"
 
 
 def load_engine(
