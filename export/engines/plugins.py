@@ -99,7 +99,7 @@ class Plugin:
     grid: Sizes
     architecture: int
 
-    @property
+    @functools.cached_property
     def name(self) -> str:
         """Name in the registry; plugins that differ in anything have different ones."""
         kernel = replace(self.kernel, aligned=frozenset())  # whose order is not the same everywhere

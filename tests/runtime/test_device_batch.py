@@ -194,7 +194,8 @@ def test_the_collector_does_not_run_in_a_capture(
 
     monkeypatch.setattr(GraphContexts, "launch", spied)
     machine.translator().translate_ids(random_sources(3), SEARCH)
-    assert seen == {(True, False), (False, True)}
+    assert (True, False) in seen  # other workers may run meanwhile
+    assert (True, True) not in seen
     assert gc.isenabled()
 
 
