@@ -72,6 +72,12 @@ SUBCOMMANDS = {
     "list": Subcommand(_RUNTIME, "List the installed models.", module="models", attribute="list_"),
     "remove": Subcommand(_RUNTIME, "Remove installed models.", module="models"),
     "translate": Subcommand(_RUNTIME, "Translate lines of text."),
+    "translate-file": Subcommand(
+        _RUNTIME,
+        "Translate documents and other files.",
+        module="translate_file",
+        attribute="translate_file",
+    ),
     "parse": Subcommand(_RUNTIME, "Write parse trees of sentences."),
     "score": Subcommand(_RUNTIME, "Score given translations of lines."),
     "terminology": Subcommand(_RUNTIME, "Count the terms that translations have."),

@@ -1,0 +1,110 @@
+"""The formats of files by suffix; the module of a format is imported when a file needs it."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import PurePath
+from typing import NamedTuple
+
+from translate_trt.runtime.errors import InputError
+from translate_trt.runtime.files.segments import FileText, ReadOptions
+
+
+class FileFormat(NamedTuple):
+    """A format of files.
+
+    Attributes:
+        name: Name in messages and tables.
+        suffixes: Suffixes of its files, in lower case.
+        module: Module of this package with its function `read`, or that function's name after a
+            colon.
+        packages: Packages of the extra `files` that it imports.
+        output_suffix: Suffix of the translation, if it has another.
+        media_type: Media type of the translation.
+    """
+
+    name: str
+    suffixes: tuple[str, ...]
+    module: str
+    packages: tuple[str, ...] = ()
+    output_suffix: str | None = None
+    media_type: str = "text/plain"
+
+    def read(self, content: bytes, options: ReadOptions) -> FileText:
+        """Find the text in the content of a file.
+
+        Raises:
+            InputError: The content is damaged, encrypted, too large, or of another format.
+        """
+        if len(content) > options.max_bytes:
+            raise InputError(
+                f"has {len(content):,} bytes; files of more than {options.max_bytes:,} are refused "
+                "(--max-file-mib)."
+            )
+        module, _, function = self.module.partition(":")
+        try:
+            loaded = importlib.import_module(f"{__package__}.{module}")
+        except ModuleNotFoundError as error:
+            if error.name not in self.packages:
+                raise
+            raise InputError(
+                f"{self.name} needs {error.name}: pip install 'translate-trt[files]'."
+            ) from error
+        found: FileText = getattr(loaded, function or "read")(content, options)
+        return found
+
+
+_ALL = (
+    FileFormat("plain text", (".txt", ".text"), "plain:read_text"),
+    FileFormat("HTML", (".html", ".htm"), "plain:read_html", media_type="text/html"),
+)
+
+#: The formats by suffix.
+FORMATS = {suffix: one for one in _ALL for suffix in one.suffixes}
+
+# Formats that look like others: what to do about a file with such a suffix.
+_ADVICE = {
+    ".doc": "save it as .docx",
+    ".xls": "save it as .xlsx",
+    ".ppt": "save it as .pptx",
+    ".docm": "it may have macros; save it as .docx",
+    ".xlsm": "it may have macros; save it as .xlsx",
+    ".pptm": "it may have macros; save it as .pptx",
+    ".rtf": "save it as .docx or .odt",
+    ".jsonl": "translate-trt translate --input-format jsonl reads it",
+    ".ndjson": "translate-trt translate --input-format jsonl reads it",
+    ".tsv": "translate-trt translate --input-format tsv reads it",
+}
+
+
+def format_of(path: str | PurePath, suffix: str | None = None) -> FileFormat:
+    """Return the format of a file.
+
+    Args:
+        path: Path or name of the file.
+        suffix: Suffix that stands for its format, with or without the dot; None for its own.
+
+    Raises:
+        InputError: No format has this suffix.
+    """
+    if suffix is None:
+        suffix = PurePath(path).suffix
+    suffix = f".{suffix.removeprefix('.').lower()}"
+    if (found := FORMATS.get(suffix)) is not None:
+        return found
+    advice = _ADVICE.get(suffix, "name a format that its content has (--format)")
+    raise InputError(
+        f"{path}: {suffix} files are not translated: {advice}. Formats: {' '.join(sorted(FORMATS))}"
+    )
+
+
+def read_file_text(
+    content: bytes, name: str | PurePath, options: ReadOptions | None = None
+) -> FileText:
+    """Find the text in a file, whose name tells its format.
+
+    Raises:
+        InputError: No format has the suffix, or the content is damaged, encrypted, too large, or of
+            another format.
+    """
+    return format_of(name).read(content, options or ReadOptions())
