@@ -57,6 +57,9 @@ class FileFormat(NamedTuple):
 _ALL = (
     FileFormat("plain text", (".txt", ".text"), "plain:read_text"),
     FileFormat("HTML", (".html", ".htm"), "plain:read_html", media_type="text/html"),
+    FileFormat(
+        "Markdown", (".md", ".markdown"), "markdown", ("markdown_it",), media_type="text/markdown"
+    ),
     FileFormat("SubRip", (".srt",), "subtitles:read_srt", media_type="application/x-subrip"),
     FileFormat("WebVTT", (".vtt",), "subtitles:read_vtt", media_type="text/vtt"),
     FileFormat("SubStation Alpha", (".ass", ".ssa"), "subtitles:read_ass"),
