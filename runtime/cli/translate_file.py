@@ -33,6 +33,7 @@ from translate_trt.runtime.cli.search_flags import (
 from translate_trt.runtime.cli.verbosity import progress_bar
 from translate_trt.runtime.errors import InputError, OptionError, OutputError
 from translate_trt.runtime.files.formats import FORMATS, FileFormat, format_of
+from translate_trt.runtime.files.memory import TranslationMemory
 from translate_trt.runtime.files.segments import ReadOptions
 from translate_trt.runtime.files.translation import (
     FileOutcome,
@@ -93,10 +94,25 @@ _format_flags = section("Formats")(
     "--resume", is_flag=True, help="Leave out files whose outputs exist, to continue a run."
 )
 @click.option(
+    "--memory",
+    "memory_path",
+    type=PATH,
+    help="Translations that are used before the model: a TMX file, or a SQLite database of the "
+    "Translate Toolkit's build_tmdb.",
+)
+@click.option(
+    "--memory-similarity",
+    type=float,
+    default=1.0,
+    show_default=True,
+    help="Least similarity of a text to one of the memory; 1 allows only other numbers and "
+    "placeholders.",
+)
+@click.option(
     "--report",
     type=PATH,
     help="File to write with a JSON object per segment: its source, its translation, and whether "
-    "that is of the model, of an equal segment, or of the memory.",
+    "that is of the model, of an equal segment, or of the memory and how similar.",
 )
 @_format_flags
 @search_flags
@@ -113,6 +129,8 @@ def translate_file(
     out: Path,
     force: bool,
     resume: bool,
+    memory_path: Path | None,
+    memory_similarity: float,
     report: Path | None,
     suffix: str | None,
     split_language: str | None,
@@ -142,6 +160,12 @@ def translate_file(
         max_bytes=max_file_mib << 20,
         **reading,
     )
+    memory = None
+    if memory_path is not None:
+        languages = read_options.source_language, read_options.target_language
+        memory = TranslationMemory.read(memory_path, *languages, similarity=memory_similarity)
+    elif memory_similarity != 1:
+        raise OptionError("--memory-similarity needs --memory.")
     files = _find_files(inputs, out, suffix)
     _check_outputs(files, inputs, force or resume)
     if resume:
@@ -154,7 +178,7 @@ def translate_file(
         translator = stack.enter_context(load_translator(loading, [str(one.path) for one in files]))
         segments = SegmentTranslator(
             translator, options, split_sentences=split_choice(True, split_language),
-            unwrap=unwrap, terminology=glossary,
+            unwrap=unwrap, terminology=glossary, memory=memory,
         )  # fmt: skip
         bar = stack.enter_context(progress_bar(len(files), " files", hidden=no_progress))
         summary = _Summary()

@@ -60,6 +60,7 @@ _ALL = (
     FileFormat(
         "Markdown", (".md", ".markdown"), "markdown", ("markdown_it",), media_type="text/markdown"
     ),
+    FileFormat("PDF", (".pdf",), "pdf", ("pypdf",), output_suffix=".txt"),
     FileFormat("SubRip", (".srt",), "subtitles:read_srt", media_type="application/x-subrip"),
     FileFormat("WebVTT", (".vtt",), "subtitles:read_vtt", media_type="text/vtt"),
     FileFormat("SubStation Alpha", (".ass", ".ssa"), "subtitles:read_ass"),

@@ -230,6 +230,7 @@ def _fragment(token: Token) -> tuple[str, list[_Tag]]:
             pieces.append("<!")
             open_tags.append(-1)
         elif child.type == "link_open":
+            assert span is not None
             label = child.meta["label"] - span[0]
             end = written[label:]
             if end in ("]", "][]"):
