@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from translate_trt.runtime.errors import BackendError, InputError, TranslateTrtError
@@ -58,6 +58,55 @@ class Memory(Protocol):
         """Return the translation of a text; None if the memory has none that is close enough."""
 
 
+class SegmentPlan:
+    """Texts of segments that need the model, each once, and the way back to the segments.
+
+    Args:
+        segments: Segments of one or more files.
+        names: Name of each segment in error messages.
+        memory: Translations that are used before the model.
+
+    Attributes:
+        texts: Texts to translate with the names of their first segments, by kind.
+    """
+
+    def __init__(
+        self, segments: Sequence[Segment], names: Sequence[str], memory: Memory | None = None
+    ) -> None:
+        self._segments = segments
+        self._cores = [_Core.of(segment) for segment in segments]
+        self._found: dict[tuple[str, str], Translated] = {}
+        self.texts: dict[str, dict[str, str]] = {}
+        for core, name in zip(self._cores, names, strict=True):
+            if not _HAS_LETTER.search(core.text):
+                self._found[core.key] = Translated(core.text, Origin("none"))
+            elif core.key in self._found or core.text in self.texts.get(core.kind, {}):
+                continue
+            elif memory is not None and (known := memory.find(core.text, core.kind)) is not None:
+                self._found[core.key] = known
+            else:
+                self.texts.setdefault(core.kind, {})[core.text] = name
+
+    def finish(self, translations: Mapping[str, Sequence[str]]) -> list[Translated]:
+        """Return one translation per segment, in order.
+
+        Args:
+            translations: Translations of `texts`, by kind.
+        """
+        found, model = dict(self._found), Origin("model")
+        for kind, texts in self.texts.items():
+            for text, translation in zip(texts, translations[kind], strict=True):
+                found[kind, text] = Translated(translation, model)
+        results = []
+        for core, segment in zip(self._cores, self._segments, strict=True):
+            translated = found[core.key]
+            text = core.render(translated.text, segment.kind)
+            results.append(Translated(text, translated.origin))
+            if translated.origin is model:
+                found[core.key] = Translated(translated.text, Origin("repeated"))
+        return results
+
+
 class SegmentTranslator:
     """Translation of segments with a bundle; equal ones are translated once.
 
@@ -99,36 +148,15 @@ class SegmentTranslator:
         Raises:
             TranslateTrtError: See `Translator.translate`.
         """
-        cores = [_Core.of(segment) for segment in segments]
-        found: dict[tuple[str, str], Translated] = {}
-        missing: dict[str, dict[str, str]] = {}  # texts with their names, by kind
-        for core, name in zip(cores, names, strict=True):
-            if not _HAS_LETTER.search(core.text):
-                found[core.key] = Translated(core.text, Origin("none"))
-            elif core.key in found or core.text in missing.setdefault(core.kind, {}):
-                continue
-            elif self._memory and (known := self._memory.find(core.text, core.kind)) is not None:
-                found[core.key] = known
-            else:
-                missing[core.kind][core.text] = name
-        for kind, texts in missing.items():
+        plan = SegmentPlan(segments, names, self._memory)
+        found = {}
+        for kind, texts in plan.texts.items():
             request = request_of(
                 self._translator, kind, [*texts], [*texts.values()], unwrap=self._unwrap,
                 **self._arguments,
             )  # fmt: skip
-            model = Origin("model")
-            for text, translation in zip(
-                texts, self._translator.translate_request(request), strict=True
-            ):
-                found[kind, text] = Translated(translation.text, model)
-        results = []
-        for core, segment in zip(cores, segments, strict=True):
-            translated = found[core.key]
-            text = core.render(translated.text, segment.kind)
-            results.append(Translated(text, translated.origin))
-            if translated.origin.name == "model":
-                found[core.key] = Translated(translated.text, Origin("repeated"))
-        return results
+            found[kind] = [one.text for one in self._translator.translate_request(request)]
+        return plan.finish(found)
 
 
 def request_of(
@@ -156,20 +184,35 @@ def request_of(
     from translate_trt.runtime.line_names import LineNames
     from translate_trt.runtime.native import missing_library
 
-    has_attention = translator.core is not None and translator.target.contract.attention
-    if kind != "text" and not has_attention:
+    if kind != "text" and not _has_attention(translator):
         if translator.core is None:
             raise BackendError(missing_library("text with tags"))
         raise InputError(
             f"{names[0]} has tags in its text, which are placed by attention; export the bundle "
             "with --attention."
         )
-    unwrap = unwrap and kind == "text"
-    markup = kind if kind != "text" else "text" if has_attention and not unwrap else None
     return translator.request(
-        texts, names=LineNames(names), markup=markup, document=kind != "xml", unwrap=unwrap,
-        **arguments,
-    )  # fmt: skip
+        texts, names=LineNames(names), **kind_arguments(translator, kind, unwrap), **arguments
+    )
+
+
+def kind_arguments(translator: Translator, kind: str, unwrap: bool = False) -> dict[str, Any]:
+    """Return the arguments of `Translator.request` for segments of a kind.
+
+    Args:
+        translator: The bundle.
+        kind: Kind of the segments.
+        unwrap: Join the lines of paragraphs of plain text.
+    """
+    unwrap = unwrap and kind == "text"
+    markup: str | None = kind
+    if kind == "text" and (unwrap or not _has_attention(translator)):
+        markup = None
+    return {"markup": markup, "document": kind != "xml", "unwrap": unwrap}
+
+
+def _has_attention(translator: Translator) -> bool:
+    return translator.core is not None and translator.target.contract.attention
 
 
 class _Core(NamedTuple):
@@ -349,13 +392,17 @@ class FileTranslator:
     def _translated_files(self, files: Sequence[_OpenFile]) -> list[list[Translated]]:
         segments = [segment for file in files for segment in file.text.segments]
         names = [
-            _named(file.task.name, segment) for file in files for segment in file.text.segments
+            named_segment(file.task.name, segment)
+            for file in files
+            for segment in file.text.segments
         ]
         found = iter(self._translated_all(segments, names))
         return [[next(found) for _ in file.text.segments] for file in files]
 
     def _translated(self, name: str, segments: Sequence[Segment]) -> list[Translated]:
-        return self._translated_all(segments, [_named(name, segment) for segment in segments])
+        return self._translated_all(
+            segments, [named_segment(name, segment) for segment in segments]
+        )
 
     def _translated_all(
         self, segments: Sequence[Segment], names: Sequence[str]
@@ -375,7 +422,8 @@ def _chunks(segments: Sequence[Segment], size: int) -> float:
     return max(len(segments) / size, min(len(segments), characters / _CHUNK_CHARACTERS))
 
 
-def _named(name: str, segment: Segment) -> str:
+def named_segment(name: str, segment: Segment) -> str:
+    """Return the name of a segment of a file in messages."""
     return f"{name}, {segment.place}" if segment.place else name
 
 
