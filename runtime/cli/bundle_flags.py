@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import click
 
 from translate_trt.runtime.cli.command import together
+from translate_trt.runtime.errors import OptionError
 from translate_trt.runtime.model_store import resolve_bundle
 
 
@@ -27,11 +29,41 @@ class BundleType(click.Path):
 
 BUNDLE = BundleType()
 
+#: Environment variable with the bundle of commands that name none.
+VARIABLE = "TRANSLATE_TRT_BUNDLE"
+
+
+def _bundle_or_default(ctx: click.Context, param: click.Parameter, given: Path | None) -> Path:
+    """Return the bundle of the option, or else the one that the user's configuration names.
+
+    Raises:
+        MissingParameter: Neither names one.
+        OptionError: The configuration cannot be read, or its bundle is not text.
+    """
+    if given is not None:
+        return given
+    path = Path(click.get_app_dir("translate-trt"), "config.toml")
+    try:
+        found = tomllib.loads(path.read_text(encoding="utf-8")).get("bundle")
+    except FileNotFoundError:
+        found = None
+    except (OSError, ValueError) as error:
+        raise OptionError(f"cannot read {path}: {error}. Correct it, or give --bundle.") from error
+    if found is None:
+        hint = f'Give it, set {VARIABLE}, or write bundle = "..." into {path}.'
+        raise click.MissingParameter(hint, ctx, param)
+    if not isinstance(found, str):
+        raise OptionError(f'{path}: bundle is {found!r}; write text, such as bundle = "my-model".')
+    return BUNDLE.convert(found, param, ctx)
+
+
 bundle_flag = click.option(
     "--bundle",
     type=BUNDLE,
-    required=True,
-    help="Directory written by translate-trt export, or name of a model of translate-trt get.",
+    envvar=VARIABLE,
+    callback=_bundle_or_default,
+    help="Directory written by translate-trt export, or name of a model of translate-trt get. "
+    f"[${VARIABLE}, or bundle of the configuration file]",
 )
 bundle_argument = click.argument("bundle", type=BUNDLE)
 

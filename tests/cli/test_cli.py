@@ -324,4 +324,5 @@ def test_completion_works_without_the_training_packages(monkeypatch: pytest.Monk
         "COMP_CWORD": "1",
     }
     result = CliRunner().invoke(main, [], prog_name="translate-trt", env=environment)
-    assert result.output.split() == ["plain,train", "plain,translate"]
+    names = ["train", "translate", "translate-file"]
+    assert result.output.split() == [f"plain,{name}" for name in names]
