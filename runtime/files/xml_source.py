@@ -73,12 +73,18 @@ class XmlSource:
         root: The root element.
     """
 
-    def __init__(self, content: bytes, namespaces: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        content: bytes,
+        namespaces: Mapping[str, str] | None = None,
+        foreign_entities: bool = False,
+    ) -> None:
         """Parse a document.
 
         Args:
             content: The document, in the encoding that it declares.
             namespaces: Prefix of each namespace in names of elements and attributes.
+            foreign_entities: Accept references to entities that the document does not declare.
 
         Raises:
             InputError: The document is not well-formed, declares entities, or nests too deep.
@@ -86,7 +92,7 @@ class XmlSource:
         self._encoding, self._mark = "utf-8", b""
         self.content = self._as_utf8(content)
         self._edits: list[_Edit] = []
-        self.root = _Parser(self.content, namespaces or {}).parse()
+        self.root = _Parser(self.content, namespaces or {}, foreign_entities).parse()
 
     def _as_utf8(self, content: bytes) -> bytes:
         for mark, name in ((b"\xff\xfe", "utf-16-le"), (b"\xfe\xff", "utf-16-be")):
@@ -103,6 +109,11 @@ class XmlSource:
             return content[len(self._mark) :].decode(self._encoding).encode("utf-8")
         except (LookupError, UnicodeError) as error:
             raise InputError(f"is not text in {self._encoding}, which it declares.") from error
+
+    @property
+    def is_edited(self) -> bool:
+        """Whether a range is replaced."""
+        return bool(self._edits)
 
     def text(self, start: int, end: int) -> str:
         """Return a range as it is written."""
@@ -177,13 +188,17 @@ class XmlSource:
 class _Parser:
     """Expat's events as a tree with positions."""
 
-    def __init__(self, content: bytes, namespaces: Mapping[str, str]) -> None:
+    def __init__(
+        self, content: bytes, namespaces: Mapping[str, str], foreign_entities: bool
+    ) -> None:
         self._content, self._namespaces = content, namespaces
         self._names: dict[str, str] = {}
         self._open: list[Element] = []
         self._root: Element | None = None
         self._expat: Any = expat.ParserCreate("utf-8", " ")
         self._expat.buffer_text = True
+        # As if a document type declared them elsewhere, which is not read.
+        self._expat.UseForeignDTD(foreign_entities)
         self._expat.StartElementHandler = self._start
         self._expat.EndElementHandler = self._end
         self._expat.EntityDeclHandler = self._refuse_entity
@@ -228,10 +243,9 @@ class _Parser:
         self._open.append(element)
 
     def _end(self, _: str) -> None:
-        element, at = self._open.pop(), self._expat.CurrentByteIndex
-        # Both events of an empty-element tag are at its beginning.
-        if at != element.start:
-            element.inner_end = at
+        element = self._open.pop()
+        if self._content[element.inner - 2] != ord("/"):  # no empty-element tag
+            element.inner_end = at = self._expat.CurrentByteIndex
             element.end = self._content.index(b">", at) + 1
 
     def _refuse_entity(self, name: str, *_: object) -> None:
