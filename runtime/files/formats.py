@@ -54,6 +54,8 @@ class FileFormat(NamedTuple):
         return found
 
 
+_OOXML = "openxmlformats-officedocument"
+
 _ALL = (
     FileFormat("plain text", (".txt", ".text"), "plain:read_text"),
     FileFormat("HTML", (".html", ".htm"), "plain:read_html", media_type="text/html"),
@@ -64,7 +66,16 @@ _ALL = (
     FileFormat("SubRip", (".srt",), "subtitles:read_srt", media_type="application/x-subrip"),
     FileFormat("WebVTT", (".vtt",), "subtitles:read_vtt", media_type="text/vtt"),
     FileFormat("SubStation Alpha", (".ass", ".ssa"), "subtitles:read_ass"),
-)
+    *(
+        FileFormat(name, suffixes, module, media_type=f"application/vnd.{media_type}")
+        for name, suffixes, module, media_type in (
+            ("Word", (".docx", ".dotx"), "ooxml", f"{_OOXML}.wordprocessingml.document"),
+            ("PowerPoint", (".pptx", ".potx", ".ppsx"), "ooxml",
+             f"{_OOXML}.presentationml.presentation"),
+            ("Excel", (".xlsx", ".xltx"), "ooxml", f"{_OOXML}.spreadsheetml.sheet"),
+        )
+    ),
+)  # fmt: skip
 
 #: The formats by suffix.
 FORMATS = {suffix: one for one in _ALL for suffix in one.suffixes}
