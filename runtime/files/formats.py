@@ -73,8 +73,14 @@ _ALL = (
             ("PowerPoint", (".pptx", ".potx", ".ppsx"), "ooxml",
              f"{_OOXML}.presentationml.presentation"),
             ("Excel", (".xlsx", ".xltx"), "ooxml", f"{_OOXML}.spreadsheetml.sheet"),
+            ("OpenDocument Text", (".odt", ".ott"), "opendocument", "oasis.opendocument.text"),
+            ("OpenDocument Spreadsheet", (".ods", ".ots"), "opendocument",
+             "oasis.opendocument.spreadsheet"),
+            ("OpenDocument Presentation", (".odp", ".otp"), "opendocument",
+             "oasis.opendocument.presentation"),
         )
     ),
+    FileFormat("EPUB", (".epub",), "epub", media_type="application/epub+zip"),
 )  # fmt: skip
 
 #: The formats by suffix.

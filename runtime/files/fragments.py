@@ -92,22 +92,22 @@ class Group:
         before: Source of what is before them.
         nodes: The nodes.
         after: Source of what is after them.
+        source: Source of the whole group.
         has_break: Whether a break is in them.
+        has_letter: Whether text to translate is in them.
     """
 
-    __slots__ = ("after", "before", "has_break", "nodes")
+    __slots__ = ("after", "before", "has_break", "has_letter", "nodes", "source")
 
-    def __init__(self, before: Source, nodes: Sequence[Node], after: Source) -> None:
-        self.before, self.nodes, self.after = before, nodes, after
+    def __init__(
+        self, before: Source, nodes: Sequence[Node], after: Source, source: Source
+    ) -> None:
+        self.before, self.nodes, self.after, self.source = before, nodes, after, source
+        self.has_letter = has_letter(nodes)
         self.has_break: bool = any(
             isinstance(node, Break) or (isinstance(node, Group) and node.has_break)
             for node in nodes
         )
-
-    @property
-    def source(self) -> Source:
-        """Source of the whole group."""
-        return (*self.before, *source_of(self.nodes), *self.after)
 
 
 Node: TypeAlias = Text | Opaque | Group
@@ -120,19 +120,26 @@ def source_of(nodes: Sequence[Node]) -> Source:
 
 def has_letter(nodes: Sequence[Node]) -> bool:
     """Return True if there is text to translate in nodes."""
-    return any(
-        node.has_letter if isinstance(node, Text) else has_letter(node.nodes)
-        for node in nodes
-        if isinstance(node, Text | Group)
-    )
+    return any(node.has_letter for node in nodes if not isinstance(node, Opaque))
 
 
-def group(before: Source, nodes: Sequence[Node], after: Source) -> Node:
-    """Return a group; an opaque node or a break if there is no text in it."""
-    found = Group(before, nodes, after)
+def group(
+    before: Source, nodes: Sequence[Node], after: Source, source: Source | None = None
+) -> Node:
+    """Return a group; an opaque node or a break if there is no text in it.
+
+    Args:
+        before: Source of what is before the nodes.
+        nodes: The nodes.
+        after: Source of what is after them.
+        source: Source of the whole group; None to put it together.
+    """
+    if source is None:
+        source = (*before, *source_of(nodes), *after)
+    found = Group(before, nodes, after, source)
     if any(isinstance(node, Text | Group) for node in nodes):
         return found
-    return Break(found.source) if found.has_break else Opaque(found.source)
+    return Break(source) if found.has_break else Opaque(source)
 
 
 def split(nodes: Sequence[Node]) -> Iterator[list[Node]]:

@@ -277,8 +277,8 @@ class _Reader:
         nodes = self._nodes(children, fields)
         if content.end == content.inner:
             return _opaque(element)
-        after = content.inner_end, element.end
-        return group(((element.start, start),), nodes, (after,))
+        before, after = (element.start, start), (content.inner_end, element.end)
+        return group((before,), nodes, (after,), ((element.start, element.end),))
 
     def _run(self, run: Element, nodes: list[Node], fields: list[_Field]) -> None:
         source, children = self._source, run.children

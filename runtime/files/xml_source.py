@@ -152,13 +152,15 @@ class XmlSource:
 
     def set_attribute(self, element: Element, name: str, value: str) -> None:
         """Set an attribute of an element by its name as it is written in the document."""
-        tag = self.text(element.start, element.inner)
-        pattern = rf"""(\s{re.escape(name)}\s*=\s*)(?:"[^"]*"|'[^']*')"""
-        written = escape_attribute(value)
-        changed, count = re.subn(pattern, lambda found: f'{found[1]}"{written}"', tag, count=1)
-        if not count:
-            changed = re.sub(r"\s*/?>$", lambda end: f' {name}="{written}"{end[0]}', tag, count=1)
-        self.replace(element.start, element.inner, changed)
+        tag, written = self.content[element.start : element.inner], escape_attribute(value)
+        pattern = rb"""\s%s\s*=\s*(?:"([^"]*)"|'([^']*)')""" % re.escape(name.encode("utf-8"))
+        if found := re.search(pattern, tag):
+            start, end = found.span(found.lastindex or 0)
+            written = written.replace("'", "&apos;")
+        else:
+            start = end = len(tag) - (2 if tag.endswith(b"/>") else 1)
+            written = f' {name}="{written}"'
+        self.replace(element.start + start, element.start + end, written)
 
     def render(self) -> bytes:
         """Return the document with all edits, in its own encoding."""

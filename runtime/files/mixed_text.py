@@ -1,0 +1,122 @@
+"""Text of XML whose elements are mixed with it, as in OpenDocument and XHTML."""
+
+from __future__ import annotations
+
+import html.entities
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import NamedTuple
+
+from translate_trt.runtime.files.fragments import (
+    Break,
+    Fragment,
+    Mark,
+    Node,
+    Opaque,
+    Source,
+    Text,
+    group,
+    has_letter,
+    plain_content,
+    source_of,
+    split,
+)
+from translate_trt.runtime.files.packages import Block
+from translate_trt.runtime.files.xml_source import Element, XmlSource
+
+_SPECIAL = re.compile(rb"(<!--.*?-->|<\?.*?\?>)", re.DOTALL)
+_ENTITY = re.compile(r"&(?!(?:amp|lt|gt|quot|apos);)(\w+;)")
+
+
+class Role(NamedTuple):
+    """Role of an element in text.
+
+    Attributes:
+        kind: "inline" if text goes on in it, "opaque" if text goes on after it, "break" if the
+            element separates segments.
+        mark: Kind and id of the range of which the element is a mark; None for none.
+        is_start: Whether the mark is the begin of the range.
+    """
+
+    kind: str
+    mark: tuple[str, str | None] | None = None
+    is_start: bool = False
+
+
+def text_blocks(
+    source: XmlSource,
+    containers: Iterable[Element],
+    role: Callable[[Element], Role],
+    label: str,
+    changed: Callable[[Element], None] = lambda _: None,
+) -> Iterator[Block]:
+    """Iterate over the segments of elements.
+
+    Args:
+        source: The document.
+        containers: Elements with text; one may lie in a part of another that is not inline.
+        role: Returns the role of an element in one of them.
+        label: Begin of the places.
+        changed: Called with an element whose text is translated.
+    """
+    for number, container in enumerate(containers, 1):
+        for part in split(_nodes(source, container, role)):
+            if has_letter(part):
+                fragment = Fragment(part)
+                edit = partial(_edit, fragment, source_of(part), container, changed)
+                yield Block([fragment], f"{label}paragraph {number}", edit)
+
+
+def _edit(
+    fragment: Fragment,
+    replaced: Source,
+    container: Element,
+    changed: Callable[[Element], None],
+    source: XmlSource,
+    translations: Sequence[str],
+) -> None:
+    start, end = (piece for piece in (replaced[0], replaced[-1]) if not isinstance(piece, str))
+    source.replace(start[0], end[1], *fragment.render(translations[0], lambda text, _: text))
+    changed(container)
+
+
+def _nodes(source: XmlSource, element: Element, role: Callable[[Element], Role]) -> list[Node]:
+    nodes: list[Node] = []
+    at = element.inner
+    for child in element.children:
+        _add_text(source, at, child.start, nodes)
+        at = child.end
+        whole = ((child.start, child.end),)
+        kind, mark, is_start = role(child)
+        if mark is not None:
+            nodes.append(Mark(whole, mark, is_start))
+        elif kind == "inline":
+            before, after = (child.start, child.inner), (child.inner_end, child.end)
+            nodes.append(group((before,), _nodes(source, child, role), (after,), whole))
+        else:
+            nodes.append(Break(whole) if kind == "break" else Opaque(whole))
+    _add_text(source, at, element.inner_end, nodes)
+    return nodes
+
+
+def _add_text(source: XmlSource, start: int, end: int, nodes: list[Node]) -> None:
+    """Add the text between two tags, and the comments in it."""
+    if start == end:
+        return
+    written = source.content[start:end]
+    for number, piece in enumerate(_SPECIAL.split(written) if b"<" in written else (written,)):
+        end = start + len(piece)
+        if number % 2:
+            nodes.append(Opaque(((start, end),)))
+        elif piece:
+            text = plain_content(piece.decode("utf-8"))
+            if "&" in text:
+                text = _ENTITY.sub(_character, text)
+            nodes.append(Text(text, ((start, end),)))
+        start = end
+
+
+def _character(found: re.Match[str]) -> str:
+    """Return the character of an entity of XHTML, which the translation has instead."""
+    return html.entities.html5.get(found[1], found[0])
