@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 from xml.parsers import expat
 
@@ -13,7 +13,7 @@ from translate_trt.runtime.errors import InputError
 # Nesting of elements, which recursive functions follow.
 _MAX_DEPTH = 256
 _DECLARATION = re.compile(rb"""(\s*<\?xml\s[^>]*?\bencoding\s*=\s*["'])([A-Za-z0-9._-]+)""")
-_TAG_END = re.compile(rb"""(?:[^"'>]|"[^"]*"|'[^']*')*>""")
+_TAG_END = re.compile(rb"""[^"'>]*(?:(?:"[^"]*"|'[^']*')[^"'>]*)*>""")
 # What XML does not allow, whatever the way it is written.
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _REFERENCE = re.compile(r"&(?:#([0-9]+)|#x([0-9A-Fa-f]+)|(\w+));")
@@ -45,7 +45,7 @@ class Element:
         self, name: str, attributes: dict[str, str], parent: Element | None, start: int, inner: int
     ) -> None:
         self.name, self.attributes, self.parent = name, attributes, parent
-        self.children: list[Element] = []
+        self.children: Sequence[Element] = ()
         self.start, self.inner, self.inner_end, self.end = start, inner, inner, inner
 
     def iterate(self) -> Iterator[Element]:
@@ -78,6 +78,7 @@ class XmlSource:
         content: bytes,
         namespaces: Mapping[str, str] | None = None,
         foreign_entities: bool = False,
+        leaves: Collection[str] = (),
     ) -> None:
         """Parse a document.
 
@@ -85,6 +86,7 @@ class XmlSource:
             content: The document, in the encoding that it declares.
             namespaces: Prefix of each namespace in names of elements and attributes.
             foreign_entities: Accept references to entities that the document does not declare.
+            leaves: Names of elements whose children are not wanted.
 
         Raises:
             InputError: The document is not well-formed, declares entities, or nests too deep.
@@ -92,7 +94,7 @@ class XmlSource:
         self._encoding, self._mark = "utf-8", b""
         self.content = self._as_utf8(content)
         self._edits: list[_Edit] = []
-        self.root = _Parser(self.content, namespaces or {}, foreign_entities).parse()
+        self.root = _parse(self.content, namespaces or {}, foreign_entities, leaves)
 
     def _as_utf8(self, content: bytes) -> bytes:
         for mark, name in ((b"\xff\xfe", "utf-16-le"), (b"\xfe\xff", "utf-16-be")):
@@ -187,71 +189,87 @@ class XmlSource:
         yield self.content[start:end]
 
 
-class _Parser:
-    """Expat's events as a tree with positions."""
+def _parse(
+    content: bytes,
+    namespaces: Mapping[str, str],
+    foreign_entities: bool,
+    leaves: Collection[str],
+) -> Element:
+    """Return the root of a document: Expat's events as a tree with positions."""
+    parser: Any = expat.ParserCreate("utf-8", " ")
+    # As if a document type declared them elsewhere, which is not read.
+    parser.UseForeignDTD(foreign_entities)
+    around: list[Element] = []
+    siblings: list[list[Element]] = [[]]  # the children of each that is open
+    names: dict[str, str] = {}
+    skipped = 0  # open elements in a leaf
+    match_tag = _TAG_END.match
 
-    def __init__(
-        self, content: bytes, namespaces: Mapping[str, str], foreign_entities: bool
-    ) -> None:
-        self._content, self._namespaces = content, namespaces
-        self._names: dict[str, str] = {}
-        self._open: list[Element] = []
-        self._root: Element | None = None
-        self._expat: Any = expat.ParserCreate("utf-8", " ")
-        self._expat.buffer_text = True
-        # As if a document type declared them elsewhere, which is not read.
-        self._expat.UseForeignDTD(foreign_entities)
-        self._expat.StartElementHandler = self._start
-        self._expat.EndElementHandler = self._end
-        self._expat.EntityDeclHandler = self._refuse_entity
-
-    def parse(self) -> Element:
-        try:
-            self._expat.Parse(self._content, True)
-        except expat.ExpatError as error:
-            raise InputError(
-                f"is not well-formed XML: {expat.errors.messages[error.code]} at line "
-                f"{error.lineno}, column {error.offset + 1}."
-            ) from error
-        assert self._root is not None
-        return self._root
-
-    def _name(self, name: str) -> str:
-        if (short := self._names.get(name)) is None:
-            namespace, _, local = name.rpartition(" ")
-            prefix = self._namespaces.get(namespace)
-            if not namespace:
-                short = local
-            elif prefix is None:
-                short = f"{{{namespace}}}{local}"
-            else:
-                short = f"{prefix}:{local}" if prefix else local
-            self._names[name] = short
+    def short_name(name: str) -> str:
+        namespace, _, local = name.rpartition(" ")
+        prefix = namespaces.get(namespace)
+        if not namespace:
+            short = local
+        elif prefix is None:
+            short = f"{{{namespace}}}{local}"
+        else:
+            short = f"{prefix}:{local}" if prefix else local
+        names[name] = short
         return short
 
-    def _start(self, name: str, attributes: dict[str, str]) -> None:
-        if len(self._open) == _MAX_DEPTH:
-            raise InputError(f"nests elements more than {_MAX_DEPTH} deep.")
-        start = self._expat.CurrentByteIndex
-        found = _TAG_END.match(self._content, start)
-        assert found is not None
-        parent = self._open[-1] if self._open else None
-        values = {self._name(key): value for key, value in attributes.items()}
-        element = Element(self._name(name), values, parent, start, found.end())
-        if parent is None:
-            self._root = element
+    # The time of large documents is that of these two functions.
+    def start_element(name: str, attributes: dict[str, str]) -> None:
+        nonlocal skipped
+        if skipped:
+            skipped += 1
+            return
+        start = parser.CurrentByteIndex
+        if attributes:
+            found = match_tag(content, start)
+            assert found is not None
+            inner = found.end()
+            attributes = {
+                names.get(key) or short_name(key): value for key, value in attributes.items()
+            }
         else:
-            parent.children.append(element)
-        self._open.append(element)
+            inner = content.index(b">", start) + 1
+        name = names.get(name) or short_name(name)
+        element = Element(name, attributes, around[-1] if around else None, start, inner)
+        siblings[-1].append(element)
+        around.append(element)
+        siblings.append([])
+        if name in leaves:
+            skipped = 1
+        if len(around) > _MAX_DEPTH:
+            raise InputError(f"nests elements more than {_MAX_DEPTH} deep.")
 
-    def _end(self, _: str) -> None:
-        element = self._open.pop()
-        if self._content[element.inner - 2] != ord("/"):  # no empty-element tag
-            element.inner_end = at = self._expat.CurrentByteIndex
-            element.end = self._content.index(b">", at) + 1
+    def end_element(_: str) -> None:
+        nonlocal skipped
+        if skipped:
+            skipped -= 1
+            if skipped:
+                return
+        element = around.pop()
+        if children := siblings.pop():
+            element.children = children
+        if content[element.inner - 2] != 47:  # "/" of an empty-element tag
+            element.inner_end = at = parser.CurrentByteIndex
+            element.end = content.index(b">", at) + 1
 
-    def _refuse_entity(self, name: str, *_: object) -> None:
+    def refuse_entity(name: str, *_: object) -> None:
         raise InputError(f"declares the entity {name}, which could expand without bound.")
+
+    parser.StartElementHandler = start_element
+    parser.EndElementHandler = end_element
+    parser.EntityDeclHandler = refuse_entity
+    try:
+        parser.Parse(content, True)
+    except expat.ExpatError as error:
+        raise InputError(
+            f"is not well-formed XML: {expat.errors.messages[error.code]} at line "
+            f"{error.lineno}, column {error.offset + 1}."
+        ) from error
+    return siblings[0][0]
 
 
 def unescape(text: str) -> str:
