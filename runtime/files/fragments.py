@@ -308,6 +308,8 @@ def _main_text(nodes: Sequence[Node]) -> Text:
     texts = [node for node in nodes if isinstance(node, Text)]
     if not texts:
         return _main_text(next(node for node in nodes if isinstance(node, Group)).nodes)
+    if len(texts) == 1:
+        return texts[0]
     lengths: Counter[str] = Counter()
     for text in texts:
         lengths[text.format] += len(text.text)

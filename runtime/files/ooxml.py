@@ -99,7 +99,7 @@ def read(content: bytes, options: ReadOptions) -> FileText:
         # Sheets are large and have no text, except in files of some programs.
         if types[name].endswith("worksheet+xml") and b"inlineStr" not in package.read(name):
             continue
-        source = package.xml(name, _NAMESPACES)
+        source = package.xml(name, _NAMESPACES, leaves=_RUN_PROPERTIES | _PARAGRAPH_PROPERTIES)
         label = "" if name in main else f"{_spaced(PurePosixPath(name).stem)}, "
         parts.append((name, source, _Reader(source, headers).blocks(label)))
     return package_text(package, parts)
@@ -203,7 +203,7 @@ class _Reader:
                 story = element.start
             elif element.name == "w:sdt" and _is_choice(element):
                 continue
-            waiting += [(child, story) for child in reversed(element.children)]
+            waiting += [(child, story) for child in reversed(element.children) if child.children]
         return blocks
 
     def _paragraph(self, paragraph: Element, fields: list[_Field], place: str) -> Block | None:

@@ -13,7 +13,7 @@ import re
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from translate_trt.runtime.errors import InputError
 from translate_trt.runtime.files.fragments import Fragment
@@ -89,17 +89,15 @@ class Package:
         ) as error:  # fmt: skip
             raise InputError(f"{_DAMAGED}: {name} cannot be unpacked: {error}.") from error
 
-    def xml(
-        self, name: str, namespaces: Mapping[str, str], foreign_entities: bool = False
-    ) -> XmlSource:
-        """Parse a part; see `XmlSource`.
+    def xml(self, name: str, *arguments: Any, **options: Any) -> XmlSource:
+        """Parse a part with arguments of `XmlSource`.
 
         Raises:
             InputError: There is no such part, or it is damaged.
         """
         content = self.read(name)
         try:
-            return XmlSource(content, namespaces, foreign_entities)
+            return XmlSource(content, *arguments, **options)
         except InputError as error:
             raise InputError(f"{_DAMAGED}: {name} {error}") from error
 
