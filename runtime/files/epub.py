@@ -31,11 +31,12 @@ _INLINE = re.compile(
     "a|abbr|acronym|b|bdi|bdo|big|cite|data|del|dfn|em|font|i|ins|label|mark|"
     "q|s|small|span|strike|strong|sub|sup|time|tt|u"
 )
-# Not translated, within a sentence.
+# Not translated, within a sentence, to which the text of some belongs.
+_CODE = re.compile("code|kbd|output|samp|var")
 _OPAQUE = re.compile(
-    "applet|audio|button|canvas|code|embed|iframe|img|input|kbd|map|math|meter|"
-    "noscript|object|output|picture|progress|ruby|samp|script|select|style|svg|"
-    "template|textarea|var|video|wbr"
+    "applet|audio|button|canvas|embed|iframe|img|input|map|math|meter|"
+    "noscript|object|picture|progress|ruby|script|select|style|svg|"
+    "template|textarea|video|wbr"
 )
 _HAS_LETTER = re.compile(r"[^\W\d_]")
 _LANGUAGE = re.compile(r"[A-Za-z]{2,3}(?:[-_][A-Za-z0-9]{2,8})*")
@@ -125,7 +126,12 @@ def _containers(source: XmlSource) -> Iterator[Element]:
         children = element.children
         if element.name == "head":
             children = [one for one in children if one.name == "title"]
-        elif element.name == "pre" or _OPAQUE.fullmatch(element.name) or _is_kept(element):
+        elif (
+            element.name == "pre"
+            or _OPAQUE.fullmatch(element.name)
+            or _CODE.fullmatch(element.name)
+            or _is_kept(element)
+        ):
             continue
         elif not _INLINE.fullmatch(element.name):
             yield element
@@ -143,9 +149,12 @@ def _is_kept(element: Element) -> bool:
 
 def _role(source: XmlSource, element: Element) -> Role:
     name = element.name
-    if _INLINE.fullmatch(name) and not _is_kept(element):
+    if _INLINE.fullmatch(name):
+        if _is_kept(element):
+            return Role("shown")
         # The number of a note is a thing beside a word.
         is_note = name == "a" and not _HAS_LETTER.search(source.text_of(element))
         return Role("opaque" if is_note else "inline")
-    is_within = _INLINE.fullmatch(name) or _OPAQUE.fullmatch(name) or name.startswith("{")
-    return Role("opaque" if is_within else "break")
+    if _CODE.fullmatch(name):
+        return Role("shown")
+    return Role("opaque" if _OPAQUE.fullmatch(name) or name.startswith("{") else "break")

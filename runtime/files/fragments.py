@@ -1,5 +1,6 @@
 """Fragments of XML for translation: text with formatting as `<g id="1">`, all else `<x id="2"/>`.
 
+Code, numbers of pages and the like are `<x id="3" translate="no">12</x>`: sentences stay whole.
 The nodes of a paragraph are text, groups (such as links), opaque things, marks of ranges (such as
 bookmarks), and breaks, which separate segments. A translation has each tag exactly once and nested
 as before, but in any order; rendering it puts the sources of the nodes there.
@@ -18,7 +19,11 @@ from translate_trt.runtime.files.xml_source import Range, escape, unescape
 #: Source of a node: texts, and ranges of the document in which there may be edits.
 Source: TypeAlias = tuple[str | Range, ...]
 
-_TOKEN = re.compile(r'<g id="(\d+)">|<x id="(\d+)"/>|(</g>)|([^<]+|<)')
+_TOKEN = re.compile(
+    r'<g id="(\d+)">|<x id="(\d+)"(?:/>| translate="no">[^<]*</x>)|(</g>)|([^<]+|<)'
+)
+# Characters of what is not translated that the model sees.
+_MAX_SHOWN = 100
 _HAS_LETTER = re.compile(r"[^\W\d_]")
 _REFERENCE = re.compile(r"&[^;<]*;")
 _SPECIAL = re.compile(r"<!\[CDATA\[(.*?)\]\]>|<!--.*?-->|<\?.*?\?>", re.DOTALL)
@@ -37,8 +42,8 @@ class Text:
     Attributes:
         text: The text as content of XML.
         source: The text with its run, as it is in the document.
-        format: Format; equal ones are merged.
-        run: Begin of the run that has the text, from the document.
+        format: Format; texts of equal ones are merged.
+        run: Begin of the run that has the text; empty for none.
     """
 
     __slots__ = ("format", "run", "source", "text")
@@ -56,12 +61,17 @@ class Text:
 
 
 class Opaque:
-    """A thing without text of its own, such as an image."""
+    """A thing that is not translated, such as an image or the number of a page.
 
-    __slots__ = ("source",)
+    Attributes:
+        source: Source of the thing.
+        text: Text of the thing as content of XML, which belongs to the sentence; empty for none.
+    """
 
-    def __init__(self, source: Source) -> None:
-        self.source = source
+    __slots__ = ("source", "text")
+
+    def __init__(self, source: Source, text: str = "") -> None:
+        self.source, self.text = source, text
 
 
 class Break(Opaque):
@@ -111,6 +121,13 @@ class Group:
 
 
 Node: TypeAlias = Text | Opaque | Group
+
+
+def written_text(nodes: Sequence[Node]) -> str:
+    """Return the text of consecutive nodes as content of XML."""
+    return "".join(
+        written_text(node.nodes) if isinstance(node, Group) else node.text for node in nodes
+    )
 
 
 def source_of(nodes: Sequence[Node]) -> Source:
@@ -243,12 +260,17 @@ class Fragment:
                 while at < len(nodes) and isinstance(nodes[at], Opaque):
                     at += 1
                 self._parts.append(_Part(source_of(nodes[begin:at])))
-                pieces.append(f'<x id="{len(self._parts)}"/>')
+                text = written_text(nodes[begin:at]).strip()
+                end = f' translate="no">{text}</x>' if 0 < len(text) <= _MAX_SHOWN else "/>"
+                pieces.append(f'<x id="{len(self._parts)}"{end}')
         return main.run
 
     def _write_group(
         self, before: Source, nodes: Sequence[Node], after: Source, pieces: list[str]
     ) -> None:
+        while len(nodes) == 1 and isinstance(only := nodes[0], Group):
+            before, after = before + only.before, only.after + after
+            nodes = _normalized(only.nodes)
         number = len(self._parts)
         self._parts.append(_Part(()))
         pieces.append(f'<g id="{number + 1}">')
@@ -300,7 +322,9 @@ def _other_tags(translation: str) -> InputError:
 
 def _is_outside(node: Node) -> bool:
     """Return True if a node at an end of a segment is not part of it."""
-    return isinstance(node, Opaque) or (isinstance(node, Text) and node.text.isspace())
+    if isinstance(node, Opaque):
+        return not node.text
+    return isinstance(node, Text) and node.text.isspace()
 
 
 def _main_text(nodes: Sequence[Node]) -> Text:

@@ -23,7 +23,7 @@ from translate_trt.runtime.files.fragments import (
     split,
 )
 from translate_trt.runtime.files.packages import Block
-from translate_trt.runtime.files.xml_source import Element, XmlSource
+from translate_trt.runtime.files.xml_source import Element, XmlSource, escape
 
 _SPECIAL = re.compile(rb"(<!--.*?-->|<\?.*?\?>)", re.DOTALL)
 _ENTITY = re.compile(r"&(?!(?:amp|lt|gt|quot|apos);)(\w+;)")
@@ -33,15 +33,18 @@ class Role(NamedTuple):
     """Role of an element in text.
 
     Attributes:
-        kind: "inline" if text goes on in it, "opaque" if text goes on after it, "break" if the
+        kind: "inline" if text goes on in it, "run" if it has a text in a format, "opaque" if text
+            goes on after it, "shown" if it also has text that is not translated, "break" if the
             element separates segments.
         mark: Kind and id of the range of which the element is a mark; None for none.
         is_start: Whether the mark is the begin of the range.
+        format: Format of a run; empty for none.
     """
 
     kind: str
     mark: tuple[str, str | None] | None = None
     is_start: bool = False
+    format: str = ""
 
 
 def text_blocks(
@@ -77,8 +80,13 @@ def _edit(
     translations: Sequence[str],
 ) -> None:
     start, end = (piece for piece in (replaced[0], replaced[-1]) if not isinstance(piece, str))
-    source.replace(start[0], end[1], *fragment.render(translations[0], lambda text, _: text))
+    source.replace(start[0], end[1], *fragment.render(translations[0], _write))
     changed(container)
+
+
+def _write(text: str, run: str) -> str:
+    """Write a text in a run, whose begin is a tag."""
+    return f"{run}{text}</{run[1:].split()[0]}>" if run else text
 
 
 def _nodes(source: XmlSource, element: Element, role: Callable[[Element], Role]) -> list[Node]:
@@ -88,14 +96,22 @@ def _nodes(source: XmlSource, element: Element, role: Callable[[Element], Role])
         _add_text(source, at, child.start, nodes)
         at = child.end
         whole = ((child.start, child.end),)
-        kind, mark, is_start = role(child)
+        kind, mark, is_start, format_ = role(child)
         if mark is not None:
             nodes.append(Mark(whole, mark, is_start))
-        elif kind == "inline":
+        elif kind in ("inline", "run"):
             before, after = (child.start, child.inner), (child.inner_end, child.end)
-            nodes.append(group((before,), _nodes(source, child, role), (after,), whole))
+            inner = _nodes(source, child, role)
+            if kind == "run" and len(inner) == 1 and isinstance(only := inner[0], Text):
+                run = source.text(*before) if format_ else ""
+                nodes.append(Text(only.text, whole, format_, run))
+            else:
+                nodes.append(group((before,), inner, (after,), whole))
+        elif kind == "break":
+            nodes.append(Break(whole))
         else:
-            nodes.append(Break(whole) if kind == "break" else Opaque(whole))
+            text = source.text_of(child) if kind == "shown" and not child.children else ""
+            nodes.append(Opaque(whole, escape(text)))
     _add_text(source, at, element.inner_end, nodes)
     return nodes
 

@@ -23,10 +23,11 @@ from translate_trt.runtime.files.fragments import (
     group,
     plain_content,
     source_of,
+    written_text,
 )
 from translate_trt.runtime.files.packages import Block, Package, package_text
 from translate_trt.runtime.files.segments import FileText, ReadOptions
-from translate_trt.runtime.files.xml_source import Element, Range, XmlSource
+from translate_trt.runtime.files.xml_source import Element, Range, XmlSource, escape
 
 _NAMESPACES = {
     f"{base}{name}": prefix
@@ -263,7 +264,8 @@ class _Reader:
                 key = found[1], child.attributes.get("w:id")
                 nodes.append(Mark(((child.start, child.end),), key, found[2] == "Start"))
             else:
-                nodes.append(_opaque(child))
+                is_field = name in ("w:fldSimple", "a:fld")
+                nodes.append(_opaque(child, self._source.text_of(child) if is_field else ""))
         for field in fields:
             if field.nodes is nodes:  # its end is elsewhere
                 field.fix()
@@ -298,10 +300,10 @@ class _Reader:
             name = child.name
             whole: Source | None = ((run.start, run.end),) if len(children) == 1 else None
             if name in _TEXTS:
-                if not fields or all(field.has_text for field in fields):
-                    nodes += self._texts(child, format_, begin, end, whole)
-                else:
-                    nodes.append(Opaque(whole or (begin, (child.start, child.end), end)))
+                texts = self._texts(child, format_, begin, end, whole)
+                if fields and not all(field.has_text for field in fields):
+                    texts = (Opaque(one.source, written_text([one])) for one in texts)
+                nodes += texts
             elif name == "w:noBreakHyphen":
                 piece = whole or (begin, (child.start, child.end), end)
                 nodes.append(Text("\u2011", piece, format_, begin))
@@ -366,11 +368,12 @@ class _Reader:
         if field.has_text:
             nodes[field.begin :] = [group(before, result, piece)]
         else:
-            nodes[field.begin :] = [Opaque((*before, *source_of(result), *piece))]
+            text = written_text(result)
+            nodes[field.begin :] = [Opaque((*before, *source_of(result), *piece), text)]
 
 
-def _opaque(element: Element) -> Opaque:
-    return Opaque(((element.start, element.end),))
+def _opaque(element: Element, text: str = "") -> Opaque:
+    return Opaque(((element.start, element.end),), escape(text))
 
 
 def _is_choice(control: Element) -> bool:

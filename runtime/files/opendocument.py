@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import partial
 
 from translate_trt.runtime.errors import InputError
 from translate_trt.runtime.files.mixed_text import Role, text_blocks
@@ -14,10 +15,15 @@ from translate_trt.runtime.files.xml_source import Element, XmlSource
 _NAMESPACES = {
     f"urn:oasis:names:tc:opendocument:xmlns:{name}:1.0": name
     for name in ("office", "text", "table", "style")
+} | {
+    "urn:oasis:names:tc:opendocument:xmlns:xsl-fo-compatible:1.0": "fo",
+    "http://openoffice.org/2009/office": "officeooo",
 }
 
 _PARAGRAPHS = {"text:p", "text:h"}
 _INLINE = {"text:span", "text:a", "text:meta"}
+# History and language of a text, which are no formatting.
+_FORMAT_NOISE = re.compile(r"officeooo:.*|(?:fo|style):(?:language|country|script|rfc-language).*")
 _BREAKS = {"text:tab", "text:line-break"}
 # Deleted text, and what forms say, which programs may read.
 _KEPT = {"text:tracked-changes", "table:tracked-changes", "office:forms"}
@@ -52,7 +58,25 @@ def _blocks(source: XmlSource, roots: list[Element], label: str) -> list[Block]:
             tag = _STRING_VALUE.sub("", source.text(cell.start, cell.inner))
             source.replace(cell.start, cell.inner, tag)
 
-    return list(text_blocks(source, _paragraphs(roots), _role, label, changed))
+    role = partial(_role, _plain_styles(source.root))
+    return list(text_blocks(source, _paragraphs(roots), role, label, changed))
+
+
+def _plain_styles(root: Element) -> set[str]:
+    """Return the names of automatic styles of text that are no formatting."""
+    styles = root.find("office:automatic-styles")
+    return {
+        style.attributes.get("style:name", "")
+        for style in (styles.children if styles is not None else ())
+        if style.attributes.get("style:family") == "text"
+        and "style:parent-style-name" not in style.attributes
+        and all(
+            one.name == "style:text-properties"
+            and not one.children
+            and all(map(_FORMAT_NOISE.fullmatch, one.attributes))
+            for one in style.children
+        )
+    }
 
 
 def _paragraphs(roots: list[Element]) -> Iterator[Element]:
@@ -73,8 +97,11 @@ def _paragraphs(roots: list[Element]) -> Iterator[Element]:
         waiting += reversed(children)
 
 
-def _role(element: Element) -> Role:
+def _role(plain_styles: set[str], element: Element) -> Role:
     name = element.name
+    if name == "text:span" and [*element.attributes] == ["text:style-name"]:
+        style = element.attributes["text:style-name"]
+        return Role("run", format="" if style in plain_styles else style)
     if name in _INLINE:
         return Role("inline")
     if name in _BREAKS:
@@ -85,4 +112,4 @@ def _role(element: Element) -> Role:
     elif found := _MARK.fullmatch(name):
         keys = (element.attributes.get(one) for one in _MARK_IDS)
         return Role("opaque", (found[1], next(filter(None, keys), None)), found[2] == "start")
-    return Role("opaque")
+    return Role("shown")
