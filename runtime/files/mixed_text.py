@@ -25,8 +25,10 @@ from translate_trt.runtime.files.fragments import (
 from translate_trt.runtime.files.packages import Block
 from translate_trt.runtime.files.xml_source import Element, XmlSource, escape
 
-_SPECIAL = re.compile(rb"(<!--.*?-->|<\?.*?\?>)", re.DOTALL)
-_ENTITY = re.compile(r"&(?!(?:amp|lt|gt|quot|apos);)(\w+;)")
+# Comments, instructions, CDATA sections, and references to entities that XML does not have.
+_SPECIAL = re.compile(
+    rb"(<!--.*?-->|<\?.*?\?>|<!\[CDATA\[.*?\]\]>|&(?!(?:amp|lt|gt|quot|apos);)\w+;)", re.DOTALL
+)
 
 
 class Role(NamedTuple):
@@ -120,19 +122,18 @@ def _add_text(source: XmlSource, start: int, end: int, nodes: list[Node]) -> Non
     """Add the text between two tags, and the comments in it."""
     if start == end:
         return
-    written = source.content[start:end]
-    for number, piece in enumerate(_SPECIAL.split(written) if b"<" in written else (written,)):
+    for number, piece in enumerate(_SPECIAL.split(source.content[start:end])):
         end = start + len(piece)
-        if number % 2:
+        text = _text_of_special(piece.decode()) if number % 2 else piece.decode()
+        if text is None:
             nodes.append(Opaque(((start, end),)))
-        elif piece:
-            text = plain_content(piece.decode("utf-8"))
-            if "&" in text:
-                text = _ENTITY.sub(_character, text)
+        elif text:
             nodes.append(Text(text, ((start, end),)))
         start = end
 
 
-def _character(found: re.Match[str]) -> str:
-    """Return the character of an entity of XHTML, which the translation has instead."""
-    return html.entities.html5.get(found[1], found[0])
+def _text_of_special(written: str) -> str | None:
+    """Return what the translation has instead of a special text; None if it stays."""
+    if written.startswith("&"):  # an entity of XHTML
+        return html.entities.html5.get(written[1:])
+    return plain_content(written) if written.startswith("<![") else None

@@ -67,6 +67,8 @@ class Package:
         for name, part in self._parts.items():
             if part.flag_bits & 1:
                 raise InputError("is encrypted; save it without a password.")
+            if part.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                raise InputError(f"packs {name} by a method that documents do not have.")
             if _MACROS.fullmatch(name):
                 raise InputError(f"has macros ({name}); save it without them.")
 
