@@ -22,6 +22,8 @@ Source: TypeAlias = tuple[str | Range, ...]
 _TOKEN = re.compile(
     r'<g id="(\d+)">|<x id="(\d+)"(?:/>| translate="no">[^<]*</x>)|(</g>)|([^<]+|<)'
 )
+# Ranges within each other that are groups; deeper ones are those of damaged documents.
+_MAX_RANGES = 16
 # Characters of what is not translated that the model sees.
 _MAX_SHOWN = 100
 _HAS_LETTER = re.compile(r"[^\W\d_]")
@@ -349,7 +351,7 @@ def _normalized(nodes: Sequence[Node]) -> list[Node]:
     """
     found: list[Node] = []
     ends: list[Node] = []
-    open_marks: list[Mark] = []
+    open_marks: list[tuple[Mark, int]] = []
     before: Text | None = None
     for node in nodes:
         if isinstance(node, Text):
@@ -357,14 +359,15 @@ def _normalized(nodes: Sequence[Node]) -> list[Node]:
                 node.format, node.run = before.format, before.run
             before = node
         elif isinstance(node, Mark) and node.is_start:
-            open_marks.append(node)
+            if len(open_marks) < _MAX_RANGES:
+                open_marks.append((node, len(found)))
         elif isinstance(node, Mark):
-            if open_marks and open_marks[-1].key == node.key:
-                start = open_marks.pop()
-                at = found.index(start)
+            if open_marks and open_marks[-1][0].key == node.key:
+                start, at = open_marks.pop()
                 found[at:] = [group(start.source, found[at + 1 :], node.source)]
             else:
                 ends.append(node)
             continue
         found.append(node)
-    return [*open_marks, *(node for node in found if not isinstance(node, Mark)), *ends]
+    starts = [node for node in found if isinstance(node, Mark)]
+    return [*starts, *(node for node in found if not isinstance(node, Mark)), *ends]

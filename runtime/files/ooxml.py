@@ -72,6 +72,9 @@ _MARK = re.compile(r"w:(bookmark|commentRange|perm|moveToRange|moveFromRange)(St
 # Fields whose result is text of the document; that of others, such as page numbers, is computed.
 _TEXT_FIELDS = {"HYPERLINK", "TOC", "INDEX", "TOA"}
 
+# Fields within each other, in results of which paragraphs may be.
+_MAX_FIELDS = 100
+
 # What is no formatting in the properties of a run.
 _FORMAT_NOISE = re.compile(
     r"""<(?:\w+:)?(?:lang|noProof)(?:\s[^<>]*)?/>"""
@@ -169,10 +172,10 @@ class _Field:
     @property
     def has_text(self) -> bool:
         """Whether text at this place is translated."""
-        return self.result is not None and is_text_field(self.code)
+        return self.result is not None and _is_text_field(self.code)
 
 
-def is_text_field(code: str) -> bool:
+def _is_text_field(code: str) -> bool:
     """Return True if the result of a field is text of the document."""
     return code.partition("\\")[0].strip().partition(" ")[0].upper() in _TEXT_FIELDS
 
@@ -212,8 +215,7 @@ class _Reader:
             return None
         start, end = paragraph.inner, paragraph.inner_end
         if paragraph.name.startswith("x:"):
-            texts = [one for one in paragraph.iterate() if one.name == "x:t" and not _in_ruby(one)]
-            if self._kept and _one_line("".join(map(self._source.text_of, texts))) in self._kept:
+            if self._kept and self._cell_text(paragraph) in self._kept:
                 return None
             if children[0].name == "x:t":
                 start, end = children[0].inner, children[0].inner_end
@@ -224,6 +226,8 @@ class _Reader:
             if children[0].name in _PARAGRAPH_PROPERTIES:
                 start, children = children[0].end, children[1:]
             nodes = self._nodes(children, fields)
+        # Others end in the same paragraph, unless the document is damaged.
+        fields[:] = [field for field in fields if field.has_text]
         parts = fragments_of(nodes)
         fragments = [part for part in parts if isinstance(part, Fragment)]
         if not fragments:
@@ -242,6 +246,12 @@ class _Reader:
 
         return Block(fragments, place, edit)
 
+    def _cell_text(self, item: Element) -> str:
+        """Return the text of a cell in one line, without its pronunciation."""
+        runs = (one.find("x:t") if one.name == "x:r" else one for one in item.children)
+        texts = (one for one in runs if one is not None and one.name == "x:t")
+        return _one_line("".join(map(self._source.text_of, texts)))
+
     def _nodes(self, children: Sequence[Element], fields: list[_Field]) -> list[Node]:
         """Return the nodes of elements in a paragraph."""
         nodes: list[Node] = []
@@ -256,7 +266,7 @@ class _Reader:
             elif name == "w:sdt" and (content := child.find("w:sdtContent")) is not None:
                 choice = _is_choice(child)
                 nodes.append(_opaque(child) if choice else self._group(child, content, fields))
-            elif name == "w:fldSimple" and is_text_field(child.attributes.get("w:instr", "")):
+            elif name == "w:fldSimple" and _is_text_field(child.attributes.get("w:instr", "")):
                 nodes.append(self._group(child, child, fields))
             elif name in _BREAKS:
                 nodes.append(Break(((child.start, child.end),)))
@@ -345,11 +355,11 @@ class _Reader:
 
     def _field(self, kind: str, piece: Source, nodes: list[Node], fields: list[_Field]) -> None:
         """Add a begin, a separator or an end of a field."""
-        if kind == "begin":
+        if kind == "begin" and len(fields) < _MAX_FIELDS:
             fields.append(_Field(nodes))
             nodes.append(Opaque(piece))
             return
-        if not fields:
+        if not fields or kind == "begin":
             nodes.append(Break(piece))
             return
         field = fields[-1]
@@ -379,10 +389,6 @@ def _opaque(element: Element, text: str = "") -> Opaque:
 def _is_choice(control: Element) -> bool:
     properties = control.find("w:sdtPr")
     return properties is not None and any(one.name in _CHOICES for one in properties.children)
-
-
-def _in_ruby(text: Element) -> bool:
-    return text.parent is not None and text.parent.name == "x:rPh"
 
 
 def _write(text: str, run: str) -> str:

@@ -16,14 +16,14 @@ _NAMESPACES = {
     f"urn:oasis:names:tc:opendocument:xmlns:{name}:1.0": name
     for name in ("office", "text", "table", "style")
 } | {
-    "urn:oasis:names:tc:opendocument:xmlns:xsl-fo-compatible:1.0": "fo",
+    "urn:oasis:names:tc:opendocument:xmlns:xsl-fo-compatible:1.0": "xsl",
     "http://openoffice.org/2009/office": "officeooo",
 }
 
 _PARAGRAPHS = {"text:p", "text:h"}
 _INLINE = {"text:span", "text:a", "text:meta"}
 # History and language of a text, which are no formatting.
-_FORMAT_NOISE = re.compile(r"officeooo:.*|(?:fo|style):(?:language|country|script|rfc-language).*")
+_FORMAT_NOISE = re.compile(r"officeooo:.*|(?:xsl|style):(?:language|country|script|rfc-language).*")
 _BREAKS = {"text:tab", "text:line-break"}
 # Deleted text, and what forms say, which programs may read.
 _KEPT = {"text:tracked-changes", "table:tracked-changes", "office:forms"}

@@ -122,7 +122,7 @@ class Block(NamedTuple):
 
     Attributes:
         fragments: Its segments.
-        places: Place of each segment.
+        place: Place of the segments.
         edit: Edits the source of the part for one translation per segment.
     """
 

@@ -131,6 +131,16 @@ def test_ranges_that_overlap_keep_their_order() -> None:
         assert document.index(start) < document.index("<w:t") < document.index(end)
 
 
+def test_deep_ranges_and_fields_that_do_not_end() -> None:
+    numbers = range(3000)
+    starts = "".join(f'<w:bookmarkStart w:id="{one}"/>{run("a")}' for one in numbers)
+    ends = "".join(f'<w:bookmarkEnd w:id="{one}"/>' for one in reversed(numbers))
+    fields = _BEGIN * 300 + run("hidden")
+    content = docx(f"<w:p>{starts}{ends}</w:p><w:p>{fields}</w:p><w:p>{run('text')}</w:p>")
+    assert b"AAAA" in parts(rendered(content, "a.docx", capitals))["word/document.xml"]
+    assert texts(content, "a.docx")[1:] == ["text"]
+
+
 def test_prefixes_and_namespaces_of_a_document_stay() -> None:
     name = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
     body = (

@@ -134,7 +134,7 @@ def test_damage_is_an_input_error(name: str) -> None:
     makers: list[Callable[[], bytes]] = [
         lambda: damaged(content), lambda: packed({**unpacked, part: damaged(unpacked[part])}),
     ]  # fmt: skip
-    for number in range(300):
+    for number in range(200):
         try:
             rendered(makers[number % 2](), name, capitals)
         except InputError:
