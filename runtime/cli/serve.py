@@ -68,6 +68,7 @@ _setting = functools.partial(field_option, HttpSettings)
 @_setting("max_characters", "Maximum number of characters of a request.")
 @_setting("max_texts", "Maximum number of texts of a request.")
 @_setting("max_body_bytes", "Maximum size of a request's body.")
+@_setting("max_file_bytes", "Maximum size of the body of a request with a file.")
 @_setting(
     "max_beam_size",
     "Maximum beam size, and number of alternatives; requests for more are refused.",

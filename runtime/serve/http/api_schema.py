@@ -42,6 +42,18 @@ def body_of(kind: type[BaseModel], forms: bool = True) -> dict[str, Any]:
     return {"requestBody": {"required": True, "content": content}}
 
 
+def form_with_file(kind: type[BaseModel]) -> dict[str, Any]:
+    """Return the OpenAPI description of a form with a file and the fields of a query."""
+    form: dict[str, Any] = body_of(kind)["requestBody"]["content"]["multipart/form-data"]
+    schema = form["schema"]
+    file = {"type": "string", "format": "binary", "description": "File to translate"}
+    schema |= {
+        "properties": {"file": file, **schema["properties"]},
+        "required": ["file", *schema["required"]],
+    }
+    return {"requestBody": {"required": True, "content": {"multipart/form-data": form}}}
+
+
 def answers(success: type[BaseModel] | Any, *errors: int) -> dict[str, Any]:
     """Return the arguments of a route that describe its answers.
 

@@ -33,6 +33,8 @@ from translate_trt.runtime.serve.http.server_state import (
 )
 from translate_trt.runtime.version import version
 
+# A parameter in the escaped path of a route.
+_PARAMETER = re.compile(r"\\{(\w+)\\}")
 # The page loads nothing from other hosts and runs no inline scripts.
 _PAGE_HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
@@ -140,7 +142,8 @@ def _routes(page_wanted: bool) -> list[BaseRoute]:
     # route has any, costs processor time in every request.
     api = [Route(one.path, one.endpoint, methods=one.methods) for one in described]
     for route in api:  # some clients join URLs with extra slashes
-        route.path_regex = re.compile(f"/*{re.escape(route.path)}/*\\Z")
+        pattern = _PARAMETER.sub(r"(?P<\1>[^/]+)", re.escape(route.path))
+        route.path_regex = re.compile(f"/*{pattern}/*\\Z")
     # LibreTranslate's path beside ours.
     routes: list[BaseRoute] = [*api, *(Route(path, openapi) for path in ("/spec", "/openapi.json"))]
     if page_wanted:

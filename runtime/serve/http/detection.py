@@ -13,8 +13,8 @@ from translate_trt.runtime.text.sentences import is_translatable
 #: Code of the language of a text that has none, such as a number.
 UNDETERMINED = "und"
 _NO_LANGUAGE = "zxx"  # the detector's own label of such texts
-# Characters that suffice; more of them would only take time.
-_MOST_CHARACTERS = 2_000
+#: Characters that suffice; more of them would only take time.
+MOST_CHARACTERS = 2_000
 # Least probability of a further answer relative to the first.
 _LEAST_SHARE = 0.1
 # A preferred language is ruled out in a text of so many bytes of UTF-8 where another of the
@@ -60,7 +60,7 @@ def detect(text: str, languages: Sequence[str]) -> list[dict[str, Any]]:
         )
     if not is_translatable(text):
         return [{"confidence": 0.0, "language": UNDETERMINED}]
-    text = text[:_MOST_CHARACTERS]
+    text = text[:MOST_CHARACTERS]
     ranked = _identifier().rank(text)
     # Of several scripts or regions of a language the first one.
     codes = {code.partition("-")[0]: code for code in reversed(languages)}

@@ -39,6 +39,10 @@ class HttpMetrics:
             "translate_trt_http_requests_in_flight", "Unanswered requests",
             registry=self._registry,
         )  # fmt: skip
+        self.files = Counter(
+            "translate_trt_files", "Translated files by format", ("format",),
+            registry=self._registry,
+        )  # fmt: skip
         self.reloads = Counter(
             "translate_trt_reloads", "Reloads of bundles by outcome", ("outcome",),
             registry=self._registry,

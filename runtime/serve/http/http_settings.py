@@ -45,6 +45,7 @@ class HttpSettings:
     max_characters: int = 20_000  # sum over its texts
     max_texts: int = 1_000  # texts of an array
     max_body_bytes: int = 1 << 20
+    max_file_bytes: int = 16 << 20  # of the body of a request with a file
     max_beam_size: int = 16  # memory grows with the beam size: one request could exhaust it
     timeout: float = 60  # seconds to answer in
     body_timeout: float = 10  # seconds to receive the body in, and before it the head

@@ -1,4 +1,4 @@
-"""LibreTranslate's API: /translate, /detect, /languages, /frontend/settings, /suggest."""
+"""LibreTranslate's API: texts, files, languages, and settings for pages."""
 
 from __future__ import annotations
 
@@ -8,23 +8,35 @@ from collections.abc import Callable
 from functools import partial
 from operator import itemgetter
 from typing import Any, NamedTuple
+from urllib.parse import quote
 
 from fastapi import APIRouter, Request, Response
 
+from translate_trt.runtime.files.formats import FORMATS
 from translate_trt.runtime.serve.http import detection
 from translate_trt.runtime.serve.http.api_keys import ApiKey
-from translate_trt.runtime.serve.http.api_schema import TRANSLATING, answers, body_of
+from translate_trt.runtime.serve.http.api_schema import (
+    TRANSLATING,
+    answers,
+    body_of,
+    form_with_file,
+)
+from translate_trt.runtime.serve.http.file_job import open_file
+from translate_trt.runtime.serve.http.file_store import file_answer
 from translate_trt.runtime.serve.http.http_error import HttpError
 from translate_trt.runtime.serve.http.hypotheses import describe_hypotheses
 from translate_trt.runtime.serve.http.languages import language_name
 from translate_trt.runtime.serve.http.messages import (
     DetectedLanguage,
     DetectQuery,
+    ErrorAnswer,
+    FileAnswer,
+    FileQuery,
     Language,
     TranslateAnswer,
     TranslateQuery,
 )
-from translate_trt.runtime.serve.http.receiving import read_query
+from translate_trt.runtime.serve.http.receiving import read_query, read_upload
 from translate_trt.runtime.serve.http.routing import Route, Step
 from translate_trt.runtime.serve.http.server_state import AUTO, ServerState, json_answer
 from translate_trt.runtime.serve.http.text_translation import SHORT
@@ -133,6 +145,37 @@ def _others(hypotheses: Any, count: int) -> list[str]:
 
 
 @router.post(
+    "/translate_file",
+    openapi_extra=form_with_file(FileQuery),
+    **answers(FileAnswer, *TRANSLATING),
+)
+async def translate_file(request: Request) -> Response:
+    """Translate a file and keep its format; the answer says where to download it."""
+    state: ServerState = request.app.state.server
+    with state.files.receiving() as take:
+        query, upload = await read_upload(request, state.settings, FileQuery, take)
+        key = state.identify(request, query.api_key)
+        job = await open_file(state, request, query, key, upload)
+        async with state.translating(request, query, job.parts):
+            name = state.files.add(await job.translate(state))
+    return json_answer({"translatedFileUrl": f"{request.base_url}download_file/{quote(name)}"})
+
+
+@router.get(
+    "/download_file/{name}",
+    responses={200: {"content": {"application/octet-stream": {}}},
+               404: {"model": ErrorAnswer, "description": "There is no such file any longer"}},
+)  # fmt: skip
+async def download_file(request: Request) -> Response:
+    """Return a translated file, as an attachment that browsers do not show."""
+    state: ServerState = request.app.state.server
+    file = state.files.find(request.path_params["name"])
+    if file is None:
+        raise HttpError(404, "there is no such file; files are kept for half an hour")
+    return file_answer(file)
+
+
+@router.post(
     "/detect",
     openapi_extra=body_of(DetectQuery),
     **answers(list[DetectedLanguage], 400, 403, 408, 413, 415, 429, 501, 503),
@@ -167,8 +210,8 @@ async def frontend_settings(request: Request) -> Response:
             "apiKeys": settings.api_keys is not None,
             "keyRequired": settings.require_api_key,
             "suggestions": False,
-            "filesTranslation": False,
-            "supportedFilesFormat": [],
+            "filesTranslation": True,
+            "supportedFilesFormat": sorted(FORMATS),
             "language": {
                 "source": {"code": AUTO, "name": "Auto Detect"}
                 if detection.available()

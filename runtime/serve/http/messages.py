@@ -90,6 +90,10 @@ class AlternativesQuery(TextQuery):
     )
 
 
+class FileQuery(Query):
+    """A form with a file, whose name tells its format."""
+
+
 class DetectQuery(BaseModel):
     """A text whose language is asked for."""
 
@@ -153,6 +157,12 @@ class TranslateAnswer(BaseModel):
     hypotheses: list[HypothesisAnswer] | list[list[HypothesisAnswer]] | None = None
     model: str | list[str] | None = None
     seconds: float | None = None
+
+
+class FileAnswer(BaseModel):
+    """Address from which the translated file can be downloaded for half an hour."""
+
+    translatedFileUrl: str  # noqa: N815
 
 
 class Alternative(BaseModel):

@@ -1,19 +1,18 @@
-"""Reading of requests within limits: JSON, both kinds of form, and query strings."""
+"""Reading of requests within limits: JSON, both kinds of form, query strings, and files."""
 
 from __future__ import annotations
 
 import asyncio
+import math
 import zlib
-from typing import Any, TypeVar
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import parse_qsl
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json
-from python_multipart.multipart import parse_options_header
-from starlette.exceptions import HTTPException
-from starlette.formparsers import MultiPartException
+from python_multipart.multipart import FormParser, parse_options_header
 from starlette.requests import Request
-from starlette.types import Message
 
 from translate_trt.runtime.serve.http.http_error import HttpError
 from translate_trt.runtime.serve.http.http_settings import HttpSettings
@@ -26,6 +25,7 @@ _GZIP = ("gzip", "x-gzip")
 # Members of a gzip file (RFC 1952, section 2.2); 50,000 empty ones would take a second.
 _MOST_MEMBERS = 100
 _MOST_FIELDS = 10_000
+_MOST_PARTS = 1_000  # of a form in parts, each of which takes a hundred times as long to read
 _SHOWN = 3  # problems of a request that the answer names
 # The rest of a refused body would otherwise be read first.
 _CLOSE = {"Connection": "close"}
@@ -43,8 +43,8 @@ async def read_query(request: Request, settings: HttpSettings, kind: type[_Query
     Raises:
         HttpError: The body is too large or too slow, or is not such a query.
     """
-    body = await read_body(request, settings)
-    kind_of_body = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    body = await _read_body(request, settings.max_body_bytes, settings.body_timeout)
+    kind_of_body = _kind_of_body(request)
     if body and kind_of_body not in (_FORM, _MULTIPART):
         fields = _read_json(body)
     else:
@@ -52,7 +52,47 @@ async def read_query(request: Request, settings: HttpSettings, kind: type[_Query
         if kind_of_body == _FORM:
             fields |= _read_pairs(body, kind)
         elif kind_of_body == _MULTIPART:
-            fields |= await _read_multipart(request, body, kind)
+            fields |= _fields(_read_multipart(request, body)[0], kind)
+    return _validated(fields, settings, kind)
+
+
+class Upload(NamedTuple):
+    """A file of a form."""
+
+    name: str
+    content: bytes
+
+
+async def read_upload(
+    request: Request, settings: HttpSettings, kind: type[_Query], take: Callable[[int], None]
+) -> tuple[_Query, Upload]:
+    """Read a form with a file, its field `file`, and check the other fields.
+
+    Args:
+        request: The request.
+        settings: Limits of the body's size and time.
+        kind: Class of the query.
+        take: Called with numbers of bytes before they are kept in memory.
+
+    Raises:
+        HttpError: The body is too large or too slow, or is not such a form.
+    """
+    body = await _read_body(request, settings.max_file_bytes, settings.timeout, take)
+    pairs: list[tuple[str, str]] = []
+    uploads: list[Upload] = []
+    if _kind_of_body(request) == _MULTIPART:
+        pairs, uploads = await asyncio.to_thread(_read_multipart, request, body)
+    query = _validated(_fields(pairs, kind), settings, kind)
+    if not uploads:
+        raise HttpError(400, "Invalid request: missing file parameter")
+    return query, uploads[0]
+
+
+def _kind_of_body(request: Request) -> str:
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+def _validated(fields: dict[str, Any], settings: HttpSettings, kind: type[_Query]) -> _Query:
     # As in LibreTranslate, an empty field is a missing one; `prefix` may be empty by default.
     given = {name: value for name, value in fields.items() if value not in (None, "", [])}
     _check_counts(given, settings)
@@ -73,14 +113,20 @@ def _check_counts(given: dict[str, Any], settings: HttpSettings) -> None:
         )
 
 
-async def read_body(request: Request, settings: HttpSettings) -> bytes:
+async def _read_body(
+    request: Request, most: int, seconds: float, take: Callable[[int], None] | None = None
+) -> bytes:
     """Read the body of a request.
 
+    Args:
+        request: The request.
+        most: Maximum size, measured while decompressing.
+        seconds: Time to receive it in.
+        take: Called with numbers of bytes before they are kept.
+
     Raises:
-        HttpError: The body is larger or slower than the settings allow, or has a Content-Encoding
-            other than gzip.
+        HttpError: The body is too large or too slow, or has a Content-Encoding other than gzip.
     """
-    most = settings.max_body_bytes
     encoding = request.headers.get("content-encoding", "identity").strip().lower()
     if encoding not in ("identity", *_GZIP):
         raise HttpError(
@@ -92,18 +138,22 @@ async def read_body(request: Request, settings: HttpSettings) -> bytes:
         raise _too_large(most)
     parts, size = [], 0
     try:
-        async with asyncio.timeout(settings.body_timeout):
+        async with asyncio.timeout(seconds):
             async for part in request.stream():
                 size += len(part)
                 if size > most:
                     raise _too_large(most)
+                if take is not None:
+                    take(len(part))
                 parts.append(part)
     except TimeoutError as error:
-        raise HttpError(
-            408, f"the body did not arrive within {settings.body_timeout:g} s", _CLOSE
-        ) from error
+        raise HttpError(408, f"the body did not arrive within {seconds:g} s", _CLOSE) from error
     body = parts[0] if len(parts) == 1 else b"".join(parts)
-    return _decompressed(body, most) if body and encoding in _GZIP else body
+    if not body or encoding not in _GZIP:
+        return body
+    if take is not None:
+        take(most)
+    return await asyncio.to_thread(_decompressed, body, most)
 
 
 def _decompressed(body: bytes, most: int) -> bytes:
@@ -150,24 +200,39 @@ def _read_pairs(encoded: bytes, kind: type[BaseModel]) -> dict[str, Any]:
     return _fields(pairs, kind)
 
 
-async def _read_multipart(request: Request, body: bytes, kind: type[BaseModel]) -> dict[str, Any]:
-    async def receive() -> Message:
-        return {"type": "http.request", "body": body, "more_body": False}
+def _read_multipart(request: Request, body: bytes) -> tuple[list[tuple[str, str]], list[Upload]]:
+    """Read the fields of a form in parts, and its files, which are fields called `file`."""
+    pairs: list[tuple[str, str]] = []
+    uploads: list[Upload] = []
+
+    def check_count() -> None:
+        if len(pairs) + len(uploads) == _MOST_PARTS:
+            raise HttpError(400, f"Invalid form: it has more than {_MOST_PARTS} parts")
+
+    def add_field(field: Any) -> None:
+        check_count()
+        pairs.append((field.field_name.decode(), (field.value or b"").decode()))
+
+    def add_file(file: Any) -> None:
+        check_count()
+        if file.field_name == b"file":
+            name = (file.file_name or b"").decode(errors="replace")
+            uploads.append(Upload(name, file.file_object.getvalue()))
 
     _, parameters = parse_options_header(request.headers.get("content-type"))
-    # Starlette decodes the fields by any codec of Python. That of punycode takes time that grows
-    # with the square of the text's length.
+    # Clients that name another one would otherwise get an answer about other words than theirs.
     if parameters.get(b"charset", b"utf-8").lower() != b"utf-8":
         raise HttpError(400, "Invalid form: the charset must be utf-8")
-    scope = {key: value for key, value in request.scope.items() if key != "state"}
-    again = Request(scope, receive)
+    in_memory = {"MAX_MEMORY_FILE_SIZE": math.inf}
     try:
-        form = await again.form(max_files=0, max_part_size=len(body) + 1)
-    except (MultiPartException, HTTPException, UnicodeError) as error:
-        reason = getattr(error, "message", None) or getattr(error, "detail", None) or str(error)
-        raise HttpError(400, f"Invalid form: {reason}") from error
-    return _fields([(name, value) for name, value in form.multi_items()
-                    if isinstance(value, str)], kind)  # fmt: skip
+        parser = FormParser(
+            _MULTIPART, add_field, add_file, boundary=parameters.get(b"boundary"), config=in_memory
+        )
+        parser.write(body)
+        parser.finalize()
+    except ValueError as error:  # of the parser, or of UTF-8
+        raise HttpError(400, f"Invalid form: {error}") from error
+    return pairs, uploads
 
 
 def _fields(pairs: list[tuple[str, str]], kind: type[BaseModel]) -> dict[str, Any]:

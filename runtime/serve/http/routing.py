@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
+from translate_trt.runtime.files.translation import kind_arguments
 from translate_trt.runtime.line_request import LineRequest
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.serve.http.http_error import HttpError
 from translate_trt.runtime.serve.http.languages import language_name, match_code
-from translate_trt.runtime.serve.http.messages import TextQuery
+from translate_trt.runtime.serve.http.messages import Query, TextQuery
 from translate_trt.runtime.serve.http.served_bundle import ServedBundle
 from translate_trt.runtime.text.glossary import Entry, Glossary
 from translate_trt.runtime.text.sentences import base_language
+from translate_trt.runtime.translator import Translator
 
 # Options that have fields of their own in the API, or none.
 _OWN_FIELDS = frozenset(
@@ -70,16 +72,30 @@ class Route:
             HttpError: An option is unknown or beyond the server's limits.
             TranslateTrtError: An option is out of range, or a bundle does not support it.
         """
+        markup = "html" if query.format == "html" else None
+
+        def arguments(_: Translator) -> dict[str, Any]:
+            return {"document": document, "markup": markup, "alignments": query.alignments}
+
         if query.options or query.terminology:
-            return self._steps(query, document, search)
+            return self._steps(query, search, arguments)
         key = (query.format, query.alignments, document, *search.items())
         if (steps := self._usual.get(key)) is None:
-            steps = self._steps(query, document, search)
+            steps = self._steps(query, search, arguments)
             if len(self._usual) < _MOST_USUAL:
                 self._usual[key] = steps
         return steps
 
-    def _steps(self, query: TextQuery, document: bool, search: dict[str, Any]) -> tuple[Step, ...]:
+    def segment_steps(self, query: Query, kind: str) -> tuple[Step, ...]:
+        """Return the steps that translate segments of a file, all of one kind; see `steps`."""
+        return self._steps(query, {}, partial(kind_arguments, kind=kind))
+
+    def _steps(
+        self,
+        query: Query,
+        search: dict[str, Any],
+        arguments: Callable[[Translator], dict[str, Any]],
+    ) -> tuple[Step, ...]:
         if unknown := set(query.options) - _OPTIONS:
             raise HttpError(400, f"Invalid request: there is no option {min(unknown)[:40]!r}")
         searches = [self._search(hop, query, search) for hop in self.hops]
@@ -92,17 +108,17 @@ class Route:
         steps = []
         for hop, options in zip(self.hops, searches, strict=True):
             translator = hop.bundle.translator
+            given = arguments(translator)
+            split = given["document"] or given["markup"] is not None
             request = translator.request(
-                (), options, document=document, alignments=query.alignments,
-                split_sentences=document and (base_language(hop.source) or False),
-                markup="html" if query.format == "html" else None,
-                terminology=Glossary(entries) if entries else None,
+                (), options, split_sentences=split and (base_language(hop.source) or False),
+                terminology=Glossary(entries) if entries else None, **given,
             )  # fmt: skip
             translator.check_request(request)
             steps.append(Step(hop.bundle, request))
         return tuple(steps)
 
-    def _search(self, hop: Hop, query: TextQuery, search: dict[str, Any]) -> SearchOptions:
+    def _search(self, hop: Hop, query: Query, search: dict[str, Any]) -> SearchOptions:
         """Return the search options of a hop, which are checked."""
         of_hop = search if hop is self.hops[-1] else {}
         translator = hop.bundle.translator

@@ -18,6 +18,7 @@ from translate_trt.runtime.results import Statistics
 from translate_trt.runtime.serve.admission import Admission, search_cost
 from translate_trt.runtime.serve.http import detection
 from translate_trt.runtime.serve.http.api_keys import ApiKey, ApiKeys
+from translate_trt.runtime.serve.http.file_store import FileStore
 from translate_trt.runtime.serve.http.health_check import HealthCheck
 from translate_trt.runtime.serve.http.http_error import HttpError
 from translate_trt.runtime.serve.http.http_metrics import HttpMetrics
@@ -51,6 +52,7 @@ class ServerState:
         bundles: The loaded bundles.
         metrics: Prometheus metrics.
         translation: Translation along routes.
+        files: Translated files.
         health: Check that every bundle translates.
         draining: True once the server is shutting down.
     """
@@ -60,6 +62,7 @@ class ServerState:
         self.bundles = LoadedBundles(sources, settings)
         self.metrics = HttpMetrics(self.statistics)
         self.translation = TextTranslation()
+        self.files = FileStore(settings.max_file_bytes)
         self.health = HealthCheck(self.bundles, settings.health_timeout)
         self.draining = False
         self._keys = ApiKeys(()) if settings.api_keys is None else ApiKeys.read(settings.api_keys)
@@ -96,6 +99,7 @@ class ServerState:
         """Free the bundles."""
         await self.bundles.close()
         self.translation.close()
+        self.files.close()
 
     def statistics(self) -> Iterable[tuple[str, Statistics]]:
         """Return the name and the statistics of each loaded bundle."""
@@ -112,20 +116,20 @@ class ServerState:
         return detection.detect(text, self.bundles.routes.sources)
 
     def detect_each(
-        self, query: TextQuery, texts: Sequence[str], names: Sequence[str]
+        self, query: Query, texts: Sequence[str], names: Sequence[str]
     ) -> list[dict[str, Any]]:
         """Return the most likely language of each text.
 
         Args:
-            query: Request of the texts' format, whose terminology gives texts without letters a
-                language, too.
+            query: Request, which may have the texts' format; its terminology gives texts without
+                letters a language, too.
             texts: The texts.
             names: Name of each text in error messages.
 
         Raises:
             HttpError: See `detect`; or the server does not know a text's language.
         """
-        if query.format == "html":
+        if isinstance(query, TextQuery) and query.format == "html":
             texts = ["\n".join(plain_lines(one, "html")) for one in texts]
         together = self.detect("\n".join(texts))[0]
         found = [

@@ -63,7 +63,7 @@ def test_libretranslatepy(url: str, translation: str) -> None:
 
 
 @pytest.mark.nightly
-def test_libretranslate_aio(url: str, translation: str) -> None:
+def test_libretranslate_aio(url: str, translation: str, tmp_path: Path) -> None:
     libretranslate_aio = pytest.importorskip("libretranslate_aio")
     with libretranslate_aio.LibreTranslate(url) as client:
         found = client.translate([TEXT, "12345"], "auto", "de", alternatives=2)
@@ -75,6 +75,10 @@ def test_libretranslate_aio(url: str, translation: str) -> None:
         assert client.health()
         with pytest.raises(libretranslate_aio.BadRequestError):
             client.translate(TEXT, "en", "zz")
+        assert ".txt" in client.frontend_settings().supported_files_format
+        (file := tmp_path / "a.txt").write_text(TEXT, encoding="utf-8")
+        stored = client.translate_file(file, "auto", "de").translated_file_url
+        assert httpx.get(stored).text == translation
 
     async def translate() -> str:
         async with libretranslate_aio.AsyncLibreTranslate(url) as client:
