@@ -252,6 +252,55 @@ def test_text_stays_text(opened: Opened) -> None:
     assert HARMFUL in page.locator("#about").inner_text()
 
 
+# A drop of the file a.txt on the card.
+DROP = """(text) => {
+  const data = new DataTransfer();
+  data.items.add(new File([text], "a.txt"));
+  const options = { dataTransfer: data, bubbles: true, cancelable: true };
+  return document.querySelector("#source").dispatchEvent(new DragEvent("drop", options));
+}"""
+
+
+@pytest.mark.parametrize("dropped", [False, True], ids=["chosen", "dropped"])
+def test_a_file_is_translated_and_downloaded(
+    opened: Opened, translator: Translator, dropped: bool
+) -> None:
+    page = opened.open()
+    page.set_viewport_size({"width": 320, "height": 640})
+    if dropped:
+        assert page.evaluate(DROP, TEXT) is False  # the browser does not open it
+    else:
+        with page.expect_file_chooser() as chosen:
+            page.get_by_role("button", name="Translate a file").press("Enter")
+        assert ".txt" in page.locator("#file-input").get_attribute("accept")
+        name = f"{'long' * 20}.txt"
+        chosen.value.set_files({"name": name, "mimeType": "", "buffer": TEXT.encode()})
+    link = page.get_by_role("link", name="Download")
+    link.wait_for()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 320
+    with page.expect_download() as download:
+        link.click()
+    assert download.value.suggested_filename.endswith("_de.txt")
+    expected = translator.translate_document(TEXT, split_sentences="en").text
+    assert Path(download.value.path()).read_text(encoding="utf-8") == expected
+    assert page.locator("#message").is_hidden()
+
+
+def test_a_file_is_cancelled_or_refused(opened: Opened) -> None:
+    page = opened.open()
+    held: list[Any] = []
+    page.route("**/translate_file", lambda route: held.append(route))
+    with page.expect_request("**/translate_file"):
+        page.evaluate(DROP, TEXT)
+    page.get_by_role("button", name="Cancel").press("Enter")
+    assert page.locator("#file").is_hidden()
+    assert page.evaluate("document.activeElement.id") == "file-choose"
+    page.unroute("**/translate_file")
+    page.evaluate(DROP, "a" * (LIMIT + 1))
+    page.wait_for_selector("#message >> text=too long")
+    assert page.locator("#file").is_hidden()
+
+
 @pytest.mark.nightly
 def test_an_older_translation_never_replaces_a_newer_one(opened: Opened) -> None:
     page = opened.open()

@@ -77,6 +77,19 @@ export async function alternatives(fields, signal) {
   return (await post("alternatives", fields, signal)).json();
 }
 
+/** Translate a file; return the address of the translation. */
+export async function translateFile(file, fields, signal) {
+  const form = new FormData();
+  for (const [name, value] of Object.entries(fields)) {
+    form.append(name, value);
+  }
+  form.append("file", file);
+  const response = await ask("translate_file", { method: "POST", body: form, signal });
+  // A proxy may have another address, or serve the page behind a path.
+  const name = (await response.json()).translatedFileUrl.split("/").pop();
+  return new URL(`download_file/${name}`, base).href;
+}
+
 /** Yield the events of a translation, as [name, data]; the last one is "done". */
 export async function* translate(fields, signal) {
   const response = await post("translate/stream", fields, signal);

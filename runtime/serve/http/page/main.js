@@ -1,6 +1,7 @@
 // The page: texts and languages in, translations out.
 
 import { ServerError, alternatives, get, translate } from "./client.js";
+import { offerFiles } from "./files.js";
 import { Menu } from "./menu.js";
 import { Mirror, TargetPane } from "./pane.js";
 import { wordsOf } from "./words.js";
@@ -141,9 +142,7 @@ async function run() {
     showTranslation();
     return;
   }
-  if (settings.keyRequired && apiKey() === "") {
-    showKey(true);
-    notify("This server wants an API key.");
+  if (lacksKey()) {
     return;
   }
   const here = new AbortController();
@@ -219,6 +218,19 @@ function fail(error, here) {
     schedule(1000 * error.retryAfter);
   }
   notify(again ? `${error.message} Trying again in ${inSeconds(error.retryAfter)}.` : error.message);
+}
+
+/** Return the fields of a file's translation; null if it cannot be asked for. */
+function fileFields() {
+  notify("");
+  return targetLanguage.value === "" || lacksKey() ? null : fields();
+}
+
+function failFile(error) {
+  if (error.status === 403) {
+    showKey(true);
+  }
+  notify(error.message);
 }
 
 function inSeconds(seconds) {
@@ -383,6 +395,16 @@ function take(number, sentence, begin) {
 
 function apiKey() {
   return $("key").value;
+}
+
+/** Ask for a key if the server wants one and there is none. */
+function lacksKey() {
+  const lacks = settings.keyRequired && apiKey() === "";
+  if (lacks) {
+    showKey(true);
+    notify("This server wants an API key.");
+  }
+  return lacks;
 }
 
 function showKey(is) {
@@ -550,6 +572,9 @@ async function start() {
   $("key-toggle").hidden = !settings.apiKeys;
   if (settings.keyRequired && apiKey() === "") {
     showKey(true);
+  }
+  if (settings.filesTranslation) {
+    offerFiles(settings.supportedFilesFormat, fileFields, failFile);
   }
   changed(0);
 }
