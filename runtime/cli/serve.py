@@ -19,7 +19,7 @@ from translate_trt.runtime.cli.bundle_flags import (
 from translate_trt.runtime.cli.command import Command
 from translate_trt.runtime.cli.names import field_option
 from translate_trt.runtime.errors import TranslateTrtError
-from translate_trt.runtime.serve.http.http_settings import HttpSettings
+from translate_trt.runtime.serve.http.http_settings import APIS, HttpSettings
 
 if TYPE_CHECKING:
     from translate_trt.runtime.serve.http.served_bundle import BundleSource
@@ -100,6 +100,13 @@ _setting = functools.partial(field_option, HttpSettings)
     "trusted_proxies",
     "Addresses or networks, separated by commas, whose X-Forwarded-For and -Proto are believed; "
     "'*' for all.",
+)
+@click.option(
+    "--api",
+    "apis",
+    multiple=True,
+    type=click.Choice(APIS),
+    help="Further API to answer, beside LibreTranslate's; may be repeated.",
 )
 @click.option("--page/--no-page", default=True, help="Serve the web page at /. [yes]")
 @_setting("keep_alive", "Seconds that an idle connection stays open.")

@@ -6,8 +6,10 @@ import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
+from fastapi import APIRouter
 from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
 from starlette.applications import Starlette
@@ -21,7 +23,13 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
 from translate_trt.runtime.errors import TranslateTrtError
-from translate_trt.runtime.serve.http import extensions, libretranslate, operations, page
+from translate_trt.runtime.serve.http import (
+    deepl_api,
+    extensions,
+    libretranslate,
+    operations,
+    page,
+)
 from translate_trt.runtime.serve.http.http_error import HttpError, as_http_error
 from translate_trt.runtime.serve.http.http_settings import HttpSettings
 from translate_trt.runtime.serve.http.observing import Observing
@@ -33,6 +41,8 @@ from translate_trt.runtime.serve.http.server_state import (
 )
 from translate_trt.runtime.version import version
 
+# Further APIs by the name of their option, each with its routes and its form of errors.
+_APIS: dict[str, ModuleType] = {"deepl": deepl_api}
 # A parameter in the escaped path of a route.
 _PARAMETER = re.compile(r"\\{(\w+)\\}")
 # The page loads nothing from other hosts and runs no inline scripts.
@@ -95,9 +105,15 @@ def create_app(
         finally:
             await state.close()
 
+    apis = [_APIS[name] for name in dict.fromkeys(settings.apis)]
+    refusals: dict[Any, Any] = {
+        route.endpoint: one.refusal for one in apis for route in _described(one.router)
+    }
+
     async def refuse(request: Request, error: HttpError) -> Response:
         request.state.log["error"] = error.logged
-        return error_answer(error)
+        answer: Response = refusals.get(request.scope.get("endpoint"), error_answer)(error)
+        return answer
 
     async def report(request: Request, error: TranslateTrtError) -> Response:
         return await refuse(request, as_http_error(error))
@@ -108,7 +124,7 @@ def create_app(
     handlers: dict[Any, Any] = {
         HttpError: refuse, TranslateTrtError: report, HTTPException: unknown
     }  # fmt: skip
-    routes = _routes(settings.page)
+    routes = _routes([one.router for one in apis], settings.page)
     paths = {one.endpoint: one.path for one in routes if isinstance(one, Route)}
     middleware = [Middleware(Observing, state=state, paths=paths)]
     if settings.cors_origins:
@@ -126,10 +142,14 @@ def create_app(
     return app
 
 
-def _routes(page_wanted: bool) -> list[BaseRoute]:
-    """Return the routes of the API, of its description, and of the page."""
-    routers = [module.router for module in (libretranslate, extensions, operations)]
-    described = [one for router in routers for one in router.routes if isinstance(one, APIRoute)]
+def _described(router: APIRouter) -> list[APIRoute]:
+    return [one for one in router.routes if isinstance(one, APIRoute)]
+
+
+def _routes(apis: Sequence[APIRouter], page_wanted: bool) -> list[BaseRoute]:
+    """Return the routes of the APIs, of their description, and of the page."""
+    routers = [libretranslate.router, extensions.router, operations.router, *apis]
+    described = [one for router in routers for one in _described(router)]
     description = get_openapi(
         title="translate-trt", version=version(), routes=described,
         description="LibreTranslate's API on compiled Transformers, with extensions of our own.",
@@ -147,6 +167,8 @@ def _routes(page_wanted: bool) -> list[BaseRoute]:
     # LibreTranslate's path beside ours.
     routes: list[BaseRoute] = [*api, *(Route(path, openapi) for path in ("/spec", "/openapi.json"))]
     if page_wanted:
-        methods = {one.path: one.methods or () for one in api}
+        methods: dict[str, set[str]] = {}
+        for one in api:
+            methods.setdefault(one.path, set()).update(one.methods or ())
         routes.append(Mount("/", PageFiles(methods), name="page"))
     return routes

@@ -38,6 +38,10 @@ class HttpError(Exception):
         return _QUOTED.sub("'...'", self.message)[:_MOST_LOGGED]
 
 
+class ApiKeyError(HttpError):
+    """The key of a request is missing or unknown, which each API says with another status."""
+
+
 def busy(message: str, seconds: int = 1, status: int = 429) -> HttpError:
     """Return the answer to a request that may be sent again after some seconds."""
     return HttpError(status, message, {"Retry-After": str(seconds)})

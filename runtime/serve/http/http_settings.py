@@ -18,6 +18,10 @@ _MAY_BE_ZERO = (
 )  # fmt: skip
 
 
+#: APIs beside LibreTranslate's.
+APIS = ("deepl",)
+
+
 @dataclass(frozen=True)
 class HttpSettings:
     """Settings of the server, which do not affect translations.
@@ -63,6 +67,7 @@ class HttpSettings:
     cors_origins: tuple[str, ...] = ()  # origins whose pages may use the server; "*": all
     trusted_proxies: str | None = None  # addresses or networks whose X-Forwarded-For is believed
     page: bool = True  # serve the web page at /
+    apis: tuple[str, ...] = ()  # further APIs, of `APIS`
 
     # ---- life of the process ----
     keep_alive: float = 30  # seconds that an idle connection stays open
@@ -85,6 +90,8 @@ class HttpSettings:
             raise OptionError("require_api_key needs the keys: name their file with api_keys.")
         if self.protect_metrics and self.api_keys is None:
             raise OptionError("protect_metrics needs the keys: name their file with api_keys.")
+        if unknown := {*self.apis} - {*APIS}:
+            raise OptionError(f"apis has {min(unknown)!r}; there are {', '.join(APIS)}.")
         for origin in self.cors_origins:
             if origin not in ("*", "null") and not _ORIGIN.fullmatch(origin):
                 raise OptionError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -60,7 +60,11 @@ class TranslateQuery(TextQuery):
     q: Annotated[str, Field(min_length=1)] | Annotated[list[str], Field(min_length=1)] = Field(
         description="Text, or array of texts", examples=["Hello world!"]
     )
-    format: Literal["text", "html"] = Field(default="text", description="Format of the texts")
+    REPEATED: ClassVar[str] = "q"  # field of a form that may be there several times
+
+    format: Literal["text", "html", "xml"] = Field(
+        default="text", description="Format of the texts; xml for fragments"
+    )
     alternatives: int = Field(default=0, ge=0, description="Number of further translations")
     details: bool = Field(default=False, description="Add scores of translations")
     num_hypotheses: int | None = Field(

@@ -16,7 +16,6 @@ from starlette.requests import Request
 
 from translate_trt.runtime.serve.http.http_error import HttpError
 from translate_trt.runtime.serve.http.http_settings import HttpSettings
-from translate_trt.runtime.serve.http.messages import TranslateQuery
 
 _Query = TypeVar("_Query", bound=BaseModel)
 _FORM = "application/x-www-form-urlencoded"
@@ -95,16 +94,16 @@ def _kind_of_body(request: Request) -> str:
 def _validated(fields: dict[str, Any], settings: HttpSettings, kind: type[_Query]) -> _Query:
     # As in LibreTranslate, an empty field is a missing one; `prefix` may be empty by default.
     given = {name: value for name, value in fields.items() if value not in (None, "", [])}
-    _check_counts(given, settings)
+    _check_counts(given, settings, kind)
     try:
         return kind.model_validate(given)
     except ValidationError as error:
         raise HttpError(400, f"Invalid request: {_problems(error)}") from error
 
 
-def _check_counts(given: dict[str, Any], settings: HttpSettings) -> None:
+def _check_counts(given: dict[str, Any], settings: HttpSettings, kind: type[BaseModel]) -> None:
     """Refuse too many texts or phrases, before validation makes an error for each wrong one."""
-    texts, phrases = given.get("q"), given.get("terminology")
+    texts, phrases = given.get(_repeated(kind)), given.get("terminology")
     if isinstance(texts, list) and len(texts) > (most := settings.max_texts):
         raise HttpError(413, f"Invalid request: {len(texts)} texts exceed the limit ({most})")
     if isinstance(phrases, dict) and len(phrases) > (most := settings.max_characters):
@@ -236,15 +235,20 @@ def _read_multipart(request: Request, body: bytes) -> tuple[list[tuple[str, str]
 
 
 def _fields(pairs: list[tuple[str, str]], kind: type[BaseModel]) -> dict[str, Any]:
-    """Return the fields of a form; a field `q` that is repeated is an array."""
+    """Return the fields of a form; the texts of a query are an array if there are several."""
     fields: dict[str, Any] = {}
     for name, value in pairs:
-        if name == "q" and name in fields and issubclass(kind, TranslateQuery):
+        if name == _repeated(kind) and name in fields:
             before = fields[name]
             fields[name] = [*before, value] if isinstance(before, list) else [before, value]
         elif name in kind.model_fields:
             fields.setdefault(name, value)
     return fields
+
+
+def _repeated(kind: type[BaseModel]) -> str:
+    """Return the name of the field that has several texts; empty if there is none."""
+    return getattr(kind, "REPEATED", "")
 
 
 def _part(part: int | str, field: int | str) -> str:

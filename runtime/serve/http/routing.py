@@ -72,10 +72,11 @@ class Route:
             HttpError: An option is unknown or beyond the server's limits.
             TranslateTrtError: An option is out of range, or a bundle does not support it.
         """
-        markup = "html" if query.format == "html" else None
+        markup = None if query.format == "text" else query.format
+        whole = document and markup != "xml"  # a fragment is no document
 
         def arguments(_: Translator) -> dict[str, Any]:
-            return {"document": document, "markup": markup, "alignments": query.alignments}
+            return {"document": whole, "markup": markup, "alignments": query.alignments}
 
         if query.options or query.terminology:
             return self._steps(query, search, arguments)

@@ -18,9 +18,10 @@ from translate_trt.runtime.results import Statistics
 from translate_trt.runtime.serve.admission import Admission, search_cost
 from translate_trt.runtime.serve.http import detection
 from translate_trt.runtime.serve.http.api_keys import ApiKey, ApiKeys
+from translate_trt.runtime.serve.http.deepl_store import DeepLStore
 from translate_trt.runtime.serve.http.file_store import FileStore
 from translate_trt.runtime.serve.http.health_check import HealthCheck
-from translate_trt.runtime.serve.http.http_error import HttpError
+from translate_trt.runtime.serve.http.http_error import ApiKeyError, HttpError
 from translate_trt.runtime.serve.http.http_metrics import HttpMetrics
 from translate_trt.runtime.serve.http.http_settings import HttpSettings
 from translate_trt.runtime.serve.http.languages import language_name, match_code
@@ -36,7 +37,8 @@ log = logging.getLogger("translate_trt")
 
 #: Source language of texts whose language is to be detected.
 AUTO = "auto"
-_BEARER = "bearer"
+# Words before a key in the header Authorization: of most APIs, and of DeepL's.
+_SCHEMES = ("bearer", "deepl-auth-key")
 # Shorter texts of an array have the language of all of them together.
 _LONG_ENOUGH_TO_DETECT = 40
 
@@ -53,6 +55,7 @@ class ServerState:
         metrics: Prometheus metrics.
         translation: Translation along routes.
         files: Translated files.
+        deepl: What clients of DeepL's API keep here.
         health: Check that every bundle translates.
         draining: True once the server is shutting down.
     """
@@ -63,6 +66,7 @@ class ServerState:
         self.metrics = HttpMetrics(self.statistics)
         self.translation = TextTranslation()
         self.files = FileStore(settings.max_file_bytes)
+        self.deepl = DeepLStore()
         self.health = HealthCheck(self.bundles, settings.health_timeout)
         self.draining = False
         self._keys = ApiKeys(()) if settings.api_keys is None else ApiKeys.read(settings.api_keys)
@@ -97,6 +101,7 @@ class ServerState:
 
     async def close(self) -> None:
         """Free the bundles."""
+        self.deepl.close()
         await self.bundles.close()
         self.translation.close()
         self.files.close()
@@ -129,8 +134,8 @@ class ServerState:
         Raises:
             HttpError: See `detect`; or the server does not know a text's language.
         """
-        if isinstance(query, TextQuery) and query.format == "html":
-            texts = ["\n".join(plain_lines(one, "html")) for one in texts]
+        if isinstance(query, TextQuery) and query.format != "text":
+            texts = ["\n".join(plain_lines(one, query.format)) for one in texts]
         together = self.detect("\n".join(texts))[0]
         found = [
             self.detect(one)[0]
@@ -171,7 +176,7 @@ class ServerState:
             HttpError: The key is missing or unknown, or its limit is exhausted.
         """
         scheme, _, given = request.headers.get("authorization", "").partition(" ")
-        if api_key is None and scheme.lower() == _BEARER:
+        if api_key is None and scheme.lower() in _SCHEMES:
             api_key = given.strip()
         if self.settings.api_keys is None:
             api_key = None  # as in LibreTranslate, a server without keys ignores them
@@ -183,9 +188,9 @@ class ServerState:
             address = request.client.host if request.client else ""
             self._rates.take(f"key {key.name}" if key else client_name(address), limit)
         if api_key and key is None:
-            raise HttpError(403, "Invalid API key")
+            raise ApiKeyError(403, "Invalid API key")
         if key is None and self.settings.require_api_key:
-            raise HttpError(400, "Please contact the server operator to get an API key")
+            raise ApiKeyError(400, "Please contact the server operator to get an API key")
         request.state.log["key"] = None if key is None else key.name
         return key
 
@@ -230,7 +235,7 @@ class ServerState:
 
     @asynccontextmanager
     async def translating(
-        self, request: Request, query: Query, parts: Sequence[Part]
+        self, request: Request | None, query: Query, parts: Sequence[Part]
     ) -> AsyncIterator[None]:
         """Count a request among those in flight, and keep its bundles loaded during the block.
 
@@ -238,7 +243,7 @@ class ServerState:
         entered before the request waits for anything: a reload would free its bundles.
 
         Args:
-            request: The request.
+            request: The request; None if its client does not wait for the translation.
             query: Its fields.
             parts: Its texts.
 
@@ -276,7 +281,7 @@ def request_cost(parts: Sequence[Part]) -> int:
 
 
 @asynccontextmanager
-async def _watched(request: Request, seconds: float) -> AsyncIterator[None]:
+async def _watched(request: Request | None, seconds: float) -> AsyncIterator[None]:
     """Cancel the block when the client leaves or after some seconds.
 
     Raises:
@@ -289,6 +294,8 @@ async def _watched(request: Request, seconds: float) -> AsyncIterator[None]:
 
     async def watch() -> None:
         nonlocal left
+        if request is None:
+            return
         while (await request.receive())["type"] != "http.disconnect":
             pass
         left = True
