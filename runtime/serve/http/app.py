@@ -26,6 +26,7 @@ from translate_trt.runtime.errors import TranslateTrtError
 from translate_trt.runtime.serve.http import (
     deepl_api,
     extensions,
+    google_api,
     libretranslate,
     operations,
     page,
@@ -42,7 +43,7 @@ from translate_trt.runtime.serve.http.server_state import (
 from translate_trt.runtime.version import version
 
 # Further APIs by the name of their option, each with its routes and its form of errors.
-_APIS: dict[str, ModuleType] = {"deepl": deepl_api}
+_APIS: dict[str, ModuleType] = {"deepl": deepl_api, "google": google_api}
 # A parameter in the escaped path of a route.
 _PARAMETER = re.compile(r"\\{(\w+)\\}")
 # The page loads nothing from other hosts and runs no inline scripts.

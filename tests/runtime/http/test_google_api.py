@@ -1,0 +1,71 @@
+"""Google's API, by its own client."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
+
+import pytest
+from support.browser import running
+
+from translate_trt.runtime import Translator
+
+pytest.importorskip("uvicorn", reason="the extra serve is not installed")
+pytest.importorskip("py3langid", reason="the extra detect is not installed")
+pytest.importorskip("google.cloud.translate_v2", reason="google-cloud-translate is not installed")
+import httpx
+from google.api_core.exceptions import BadRequest
+from google.auth.credentials import AnonymousCredentials
+from google.cloud import translate_v2
+
+from translate_trt.runtime.serve.http.app import create_app
+from translate_trt.runtime.serve.http.http_settings import HttpSettings
+
+if TYPE_CHECKING:
+    from translate_trt.runtime.serve.http.served_bundle import BundleSource
+
+TEXT = "the cat runs under the green tree."
+
+
+@pytest.fixture(scope="module")
+def url(sources: list[BundleSource]) -> Iterator[str]:
+    settings = HttpSettings(workers=1, threads=1, target="onnx-fp32", apis=("google",))
+    with running(create_app(sources, settings)) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def client(url: str) -> Any:
+    options = {"api_endpoint": url.rstrip("/")}
+    client: Any = translate_v2.Client  # its package has types for some functions alone
+    anonymous: Any = AnonymousCredentials
+    return client(credentials=anonymous(), client_options=options)
+
+
+def test_texts(client: Any, url: str, translator: Translator) -> None:
+    expected = translator.translate_document(TEXT, split_sentences="en").text
+    found = client.translate([TEXT, "12345"], target_language="de", format_="text")
+    assert [one["translatedText"] for one in found] == [expected, "12345"]
+    assert [one["detectedSourceLanguage"] for one in found] == ["en", "und"]
+    html = client.translate("<p>the <b>cat</b></p>", target_language="de", source_language="en")
+    assert html["translatedText"].startswith("<p>")
+    assert "detectedSourceLanguage" not in html
+    given = [("q", TEXT), ("q", "1"), ("target", "de"), ("source", "en"), ("format", "text")]
+    answer = httpx.get(f"{url}language/translate/v2?{urlencode(given)}")
+    assert answer.json() == {
+        "data": {"translations": [{"translatedText": expected}, {"translatedText": "1"}]}
+    }
+
+
+def test_languages_and_detection(client: Any) -> None:
+    found = client.get_languages()
+    assert {"language": "de", "name": "German"} in found
+    one, two = client.detect_language([TEXT, TEXT])
+    assert one["language"] == two["language"] == "en"
+    assert 0 < one["confidence"] <= 1
+
+
+def test_errors_are_googles(client: Any) -> None:
+    with pytest.raises(BadRequest, match="xx is not supported"):
+        client.translate(TEXT, target_language="xx", source_language="en")
