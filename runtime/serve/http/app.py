@@ -28,6 +28,7 @@ from translate_trt.runtime.serve.http import (
     extensions,
     google_api,
     libretranslate,
+    openai_api,
     operations,
     page,
 )
@@ -43,7 +44,7 @@ from translate_trt.runtime.serve.http.server_state import (
 from translate_trt.runtime.version import version
 
 # Further APIs by the name of their option, each with its routes and its form of errors.
-_APIS: dict[str, ModuleType] = {"deepl": deepl_api, "google": google_api}
+_APIS: dict[str, ModuleType] = {"deepl": deepl_api, "google": google_api, "openai": openai_api}
 # A parameter in the escaped path of a route.
 _PARAMETER = re.compile(r"\\{(\w+)\\}")
 # The page loads nothing from other hosts and runs no inline scripts.

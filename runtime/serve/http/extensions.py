@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from typing import Any
@@ -57,7 +57,7 @@ async def alternatives(request: Request) -> Response:
     size = state.check_texts([query.q, query.prefix], key, query)
     if "\n" in query.q:
         raise HttpError(400, "Invalid request: alternatives are of one sentence without line ends")
-    route, _ = _route(state, query)
+    route, _ = find_route(state, query)
     if len(route.hops) != 1:
         # The prefix belongs to the last bundle, whose source would have to be translated first.
         raise HttpError(
@@ -119,7 +119,7 @@ async def stream(request: Request) -> Response:
     query = await read_query(request, state.settings, StreamQuery)
     key = state.identify(request, query.api_key)
     size = state.check_texts([query.q], key, query)
-    route, detected = _route(state, query)
+    route, detected = find_route(state, query)
     steps = route.steps(query)
     request.state.log.update(model=route.model, characters=size)
     events = _events(state, query, route, steps, detected)
@@ -127,17 +127,26 @@ async def stream(request: Request) -> Response:
 
 
 class EventStream(Response):
-    """Answer of /translate/stream: a refusal, or the events of the translation."""
+    """Answer of a stream: a refusal, or the events of the translation.
+
+    Args:
+        request: The request.
+        translating: Context of the translation.
+        events: Its events.
+        refusal: Makes the answer for an error, whose body is also that of an event.
+    """
 
     def __init__(
         self,
         request: Request,
         translating: AbstractAsyncContextManager[None],
         events: AsyncIterator[bytes],
+        refusal: Callable[[HttpError], Response] = error_answer,
     ) -> None:
         super().__init__(headers=_STREAM_HEADERS, media_type="text/event-stream")
         del self.headers["content-length"]
         self._request, self._translating, self._events = request, translating, events
+        self._refusal = refusal
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the events. The answer begins with the first one, so that errors have a status."""
@@ -152,11 +161,12 @@ class EventStream(Response):
                     await send({"type": "http.response.body", "body": event, "more_body": True})
         except (HttpError, TranslateTrtError) as error:
             wrong = error if isinstance(error, HttpError) else as_http_error(error)
+            refused = self._refusal(wrong)
             if not started:
-                await error_answer(wrong)(scope, receive, send)
+                await refused(scope, receive, send)
                 return
             self._request.state.log["error"] = wrong.logged
-            event = _event("error", {"error": wrong.message, "status": wrong.status})
+            event = _event("error", {**json.loads(bytes(refused.body)), "status": wrong.status})
             await send({"type": "http.response.body", "body": event, "more_body": True})
         await send({"type": "http.response.body", "body": b""})
 
@@ -191,10 +201,14 @@ def _event(kind: str, fields: dict[str, Any]) -> bytes:
     return f"event: {kind}\ndata: {json.dumps(fields, ensure_ascii=False)}\n\n".encode()
 
 
-def _route(
+def find_route(
     state: ServerState, query: AlternativesQuery | StreamQuery
 ) -> tuple[Route, dict[str, Any] | None]:
-    """Return the route of a request, and the language of its text if it was to be detected."""
+    """Return the route of a request, and the language of its text if it was to be detected.
+
+    Raises:
+        HttpError: The languages are unknown, or no bundles join them.
+    """
     source, detected = query.source, None
     if source == AUTO:
         (detected,) = state.detect_each(query, [query.q], ["the text"])

@@ -19,7 +19,7 @@ _MAY_BE_ZERO = (
 
 
 #: APIs beside LibreTranslate's.
-APIS = ("deepl", "google")
+APIS = ("deepl", "google", "openai")
 
 
 @dataclass(frozen=True)
