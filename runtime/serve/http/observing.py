@@ -64,7 +64,8 @@ class Observing:
                     headers.append((b"connection", b"close"))
             await send(message)
 
-        metrics = self._state.metrics
+        metrics, tracing = self._state.metrics, self._state.tracing
+        span = None if tracing is None else tracing.begin(scope)
         metrics.in_flight.inc()
         try:
             await self._app(scope, receive, send_observed)
@@ -84,6 +85,8 @@ class Observing:
             route, outcome = self._paths.get(scope.get("endpoint"), _OTHER), _outcome(status)
             metrics.requests.labels(route, outcome).inc()
             metrics.seconds.labels(route).observe(seconds)
+            if tracing is not None:
+                tracing.end(span, scope["method"], route, status, fields)
             if requests.isEnabledFor(logging.INFO):
                 client = scope.get("client") or ("",)
                 fields = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import time
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from typing import Any, TypeAlias
@@ -31,6 +32,7 @@ from translate_trt.runtime.serve.http.rate_limit import RateLimit, client_name
 from translate_trt.runtime.serve.http.routing import Step
 from translate_trt.runtime.serve.http.served_bundle import BundleSource
 from translate_trt.runtime.serve.http.text_translation import TextTranslation
+from translate_trt.runtime.serve.http.tracing import start_tracing
 from translate_trt.runtime.text.sentences import is_translatable
 
 log = logging.getLogger("translate_trt")
@@ -56,6 +58,7 @@ class ServerState:
         translation: Translation along routes.
         files: Translated files.
         deepl: What clients of DeepL's API keep here.
+        tracing: Traces of requests; None if there are none.
         health: Check that every bundle translates.
         draining: True once the server is shutting down.
     """
@@ -67,6 +70,7 @@ class ServerState:
         self.translation = TextTranslation()
         self.files = FileStore(settings.max_file_bytes)
         self.deepl = DeepLStore()
+        self.tracing = start_tracing()
         self.health = HealthCheck(self.bundles, settings.health_timeout)
         self.draining = False
         self._keys = ApiKeys(()) if settings.api_keys is None else ApiKeys.read(settings.api_keys)
@@ -105,6 +109,8 @@ class ServerState:
         await self.bundles.close()
         self.translation.close()
         self.files.close()
+        if self.tracing is not None:
+            await asyncio.to_thread(self.tracing.close)
 
     def statistics(self) -> Iterable[tuple[str, Statistics]]:
         """Return the name and the statistics of each loaded bundle."""
@@ -255,6 +261,7 @@ class ServerState:
         cost = request_cost(parts)
         seconds = min(query.timeout or self.settings.timeout, self.settings.timeout)
         self._admission.admit(cost)
+        begun = time.perf_counter()
         try:
             with ExitStack() as stack:
                 for _, steps in parts:
@@ -264,6 +271,9 @@ class ServerState:
                     yield
         finally:
             self._admission.leave(cost)
+            if request is not None:
+                milliseconds = round(1e3 * (time.perf_counter() - begun), 2)
+                request.state.log["translating_milliseconds"] = milliseconds
 
 
 def request_cost(parts: Sequence[Part]) -> int:
