@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from starlette.responses import Response
 
-from translate_trt.runtime.serve.http.http_error import busy
+from translate_trt.runtime.serve.http.http_error import HttpError, busy
 
 # Files of the largest size that there is memory for: uploads, and translations.
 _MOST_UPLOADS, _MOST_KEPT = 16, 16
@@ -43,9 +43,11 @@ class FileStore:
 
     Args:
         max_file_bytes: Size of the largest upload.
+        seconds: Time to read or write a file in.
     """
 
-    def __init__(self, max_file_bytes: int) -> None:
+    def __init__(self, max_file_bytes: int, seconds: float) -> None:
+        self._seconds = seconds
         self._most_uploads = _MOST_UPLOADS * max_file_bytes
         self._most_kept = _MOST_KEPT * max_file_bytes
         self._uploads = 0
@@ -75,8 +77,16 @@ class FileStore:
             self._uploads -= taken
 
     async def run(self, work: Callable[[], _Result]) -> _Result:
-        """Run a function on files in another thread."""
-        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+        """Run a function on files in another thread.
+
+        Raises:
+            HttpError: The time is up.
+        """
+        try:
+            async with asyncio.timeout(self._seconds):
+                return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+        except TimeoutError as error:
+            raise HttpError(504, f"the file took longer than {self._seconds:g} s") from error
 
     def add(self, file: StoredFile) -> str:
         """Keep a file, and forget the oldest ones if there are too many.

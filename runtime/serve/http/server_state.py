@@ -68,7 +68,7 @@ class ServerState:
         self.bundles = LoadedBundles(sources, settings)
         self.metrics = HttpMetrics(self.statistics)
         self.translation = TextTranslation()
-        self.files = FileStore(settings.max_file_bytes)
+        self.files = FileStore(settings.max_file_bytes, settings.timeout)
         self.deepl = DeepLStore()
         self.tracing = start_tracing()
         self.health = HealthCheck(self.bundles, settings.health_timeout)

@@ -128,7 +128,7 @@ def test_limits_of_files(serve: Callable[..., TestClient]) -> None:
 
 def test_uploads_and_results_have_bounded_memory_and_time(monkeypatch: pytest.MonkeyPatch) -> None:
     async def use() -> None:
-        store = FileStore(10)
+        store = FileStore(10, 60)
         names = [store.add(StoredFile("a.txt", b"12345", "text/plain")) for _ in range(40)]
         assert len({*names}) == 40
         assert [store.find(name) is not None for name in names] == [False] * 8 + [True] * 32
