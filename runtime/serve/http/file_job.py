@@ -27,8 +27,9 @@ from translate_trt.runtime.serve.http.server_state import AUTO, Part, ServerStat
 
 # Name in messages: that of the client would reach the log.
 _NAME = "the file"
-# Size of all parts of a packed file, in sizes of the largest upload.
-_UNPACKED = 4
+# Bytes of a packed file's parts, beside those per byte of the file: documents have a tenth of
+# that, and a megabyte of parts takes seconds to read.
+_UNPACKED, _UNPACKED_PER_BYTE = 4 << 20, 20
 # Characters that no file system, shell or header gives a meaning of their own.
 _UNSAFE = re.compile(r"[^\w .()+,=@~-]")
 _MOST_STEM, _MOST_SUFFIX = 80, 16
@@ -101,7 +102,7 @@ async def open_file(
     path = PurePosixPath(upload.name.replace("\\", "/"))
     options = ReadOptions(
         None if query.source == AUTO else query.source, query.target,
-        max_bytes=_UNPACKED * state.settings.max_file_bytes,
+        max_bytes=_UNPACKED + _UNPACKED_PER_BYTE * len(upload.content),
     )  # fmt: skip
     with _refusing():
         file_format = format_of(_NAME, path.suffix[:_MOST_SUFFIX])

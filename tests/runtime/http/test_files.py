@@ -8,6 +8,7 @@ from concurrent.futures import Future
 from typing import Any
 
 import pytest
+from support.file_texts import packed
 
 from translate_trt.runtime import Translator
 from translate_trt.runtime.files import FileTranslator, SegmentTranslator
@@ -124,6 +125,13 @@ def test_limits_of_files(serve: Callable[..., TestClient]) -> None:
         assert send(small, content, "a.txt").status_code == 413
     assert send(small, TEXT, "a.txt").status_code == 200
     assert small.post("/translate", json=PAIR | {"q": "x" * 100}).status_code == 413
+
+
+def test_packed_files_do_not_grow_without_bound(client: TestClient) -> None:
+    bomb = packed({"a": b"", "[Content_Types].xml": b" " * (8 << 20)})
+    answer = send(client, bomb, "a.docx")
+    assert answer.status_code == 400
+    assert "bytes unpacked" in answer.json()["error"]
 
 
 def test_uploads_and_results_have_bounded_memory_and_time(monkeypatch: pytest.MonkeyPatch) -> None:
