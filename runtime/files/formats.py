@@ -81,7 +81,10 @@ _ALL = (
         )
     ),
     FileFormat("EPUB", (".epub",), "epub", media_type="application/epub+zip"),
-)  # fmt: skip
+    FileFormat("JSON", (".json",), "json_resources", media_type="application/json"),
+    FileFormat("ARB", (".arb",), "json_resources:read_arb", media_type="application/json"),
+    FileFormat("PO", (".po", ".pot"), "gettext_catalog", media_type="text/x-gettext-translation"),
+)
 
 #: The formats by suffix.
 FORMATS = {suffix: one for one in _ALL for suffix in one.suffixes}

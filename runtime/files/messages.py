@@ -1,0 +1,381 @@
+"""Values of resources: ICU messages, markup in strings, and placeholders of many libraries.
+
+A message with cases, such as "{n, plural, one {# day} other {# days}} left", is translated one
+sentence per case: the text around an argument with cases goes into each of them, since only whole
+sentences have the right inflection and word order. Messages of more than 16 combinations keep the
+text around the argument as segments of their own. The source's cases are kept; languages with
+further plural categories take their case "other".
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from html.entities import html5
+from typing import NamedTuple, TypeAlias
+
+from translate_trt.runtime.errors import InputError
+from translate_trt.runtime.files.segments import Segment
+from translate_trt.runtime.files.xml_source import XmlSource
+
+# Sentences that a message may become, and nesting of its arguments.
+_MAX_SENTENCES = 16
+_MAX_DEPTH = 8
+
+# Placeholders that the core does not know; it is shown numbered ones in their place.
+_PLACEHOLDERS = re.compile(
+    r"%(?:\d+\$)?#@\w+@"  # Apple's variables
+    r"|%\{[^{}\n]*\}|%<\w+>"  # Ruby, C
+    r"|(?<![\w%])%(?:[A-Za-z_]\w{2,}%(?![\w%])|L?[1-9]\d?\b(?![.$])|n\b|[-+0#]*(?:\d+|\*)?(?:\.(?:\d+|\*))?"
+    r"(?:[zjtLq][diouxXeEfgG]|p)\b)"  # Symfony, Qt, C
+    r"|\$(?:\w+\$|t\([^()\n]*\))"  # WebExtensions, i18next
+    r"|(?<![^\s(])(?::[A-Za-z_]\w*|@:?[A-Za-z_][\w.]*\b)"  # Laravel, Drupal, Vue
+    r"|(?<![{$])\{(?=[^{}]*[\s$])\s*\$?[\w.-]+\s*(?:,[^{},'\n]*){0,2}\}(?!\})"  # ICU, Fluent
+)
+_NUMBERED = re.compile(r"\{\s*(\d+)\s*\}")
+# What has letters but nothing to translate.
+_CODE = re.compile(
+    r"\{\{[^{}]*\}\}|\$?\{[^{}]*\}|%(?:\(\w+\))?[-+#\d$.]*(?:hh?|ll?)?[A-Za-z@]\b|%@|<[^<>]*>|&\w+;"
+)
+_LETTER = re.compile(r"[^\W\d_]")
+_UNREADABLE = re.compile("[\0\ud800-\udfff]")
+
+_TAG = re.compile(r"</?([A-Za-z0-9][\w:.-]*)(?:\s[^<>]*)?/?>|<!--")
+_ENTITY = re.compile(r"&(?:#\d+|#[xX][0-9A-Fa-f]+|(\w+));")
+_LINES = re.compile(r"((?:\r\n|\r|\n)+)")
+_BLOCKS = frozenset(re.findall(r"\w+",
+    "address article aside blockquote body br caption center dd div dl dt fieldset figure footer "
+    "form h1 h2 h3 h4 h5 h6 head header hr html img input li main nav ol option p pre script "
+    "section select style table tbody td textarea tfoot th thead title tr ul wbr",
+))  # fmt: skip
+_INLINE = frozenset(re.findall(r"\w+",
+    "a abbr b bdi bdo big button cite code del dfn em font i ins kbd label mark q s samp small "
+    "span strike strong sub sup time tt u var",
+))  # fmt: skip
+
+
+class Message(NamedTuple):
+    """A value of a resource.
+
+    Attributes:
+        segments: Its texts.
+        render: Returns the value with a translation per segment.
+    """
+
+    segments: Sequence[Segment]
+    render: Callable[[Sequence[str]], str]
+
+
+def read_message(value: str, place: str = "", *, java: bool = False) -> Message:
+    """Read a value.
+
+    Args:
+        value: Value as programs see it.
+        place: Place in the file.
+        java: Whether doubled apostrophes show that it is a pattern of Java's MessageFormat.
+    """
+    if not has_text(value) or _UNREADABLE.search(value):
+        return Message((), lambda _: value)
+    texts: list[str | _Text] = _icu_texts(value) if _CASES.search(value) else []
+    if not texts and java and _is_java(value):
+        texts = [_java_text(value)]
+    texts = texts or [_Text.of(value)]
+    return _joined(value, texts, place)
+
+
+def has_text(value: str) -> bool:
+    """Return whether a value has letters outside placeholders and tags."""
+    return _LETTER.search(_CODE.sub("", _PLACEHOLDERS.sub("", value))) is not None
+
+
+class _Text(NamedTuple):
+    """A text without cases: its parts that are translated, and their places in it."""
+
+    parts: Sequence[tuple[str, str]]  # text and kind; kind "" for what stays
+    finish: Callable[[str], str]
+
+    @classmethod
+    def of(cls, text: str) -> _Text:
+        shield = _Shield(text)
+        return cls(_parts(_PLACEHOLDERS.sub(shield.hide, text)), shield.restore)
+
+
+def _joined(value: str, texts: Sequence[str | _Text], place: str) -> Message:
+    segments = [
+        Segment(part, kind, place)
+        for text in texts if not isinstance(text, str) for part, kind in text.parts if kind
+    ]  # fmt: skip
+
+    def render(translations: Sequence[str]) -> str:
+        if all(new == old.text for new, old in zip(translations, segments, strict=True)):
+            return value
+        found = iter(translations)
+        return "".join(
+            text if isinstance(text, str)
+            else text.finish("".join(next(found) if kind else part for part, kind in text.parts))
+            for text in texts
+        )  # fmt: skip
+
+    return Message(segments, render)
+
+
+def _parts(text: str) -> list[tuple[str, str]]:
+    """Divide a text into those of one kind: one, or with tags its lines, which XML would join."""
+    if not has_text(text):
+        return [(text, "")]
+    kind = _kind(text)
+    lines = _LINES.split(text)
+    if kind == "xml" and len(lines) > 1 and all(map(_is_fragment, lines)):
+        return [(line, "xml" if has_text(line) else "") for line in lines]
+    return [(text, kind)]
+
+
+def _kind(text: str) -> str:
+    tags = {found[1].lower() for found in _TAG.finditer(text) if found[1]}
+    html = any(f"{found[1]};" in html5 for found in _ENTITY.finditer(text) if found[1])
+    if not tags and not html and "<!--" not in text and "&#" not in text:
+        return "text"
+    html = html or not tags.isdisjoint(_BLOCKS | _INLINE)
+    if _is_fragment(text):
+        return "html" if tags and tags <= _BLOCKS | _INLINE and tags & _BLOCKS else "xml"
+    return "html" if html else "text"
+
+
+def _is_fragment(text: str) -> bool:
+    try:
+        XmlSource(b"<r>" + text.encode() + b"</r>")
+    except InputError:
+        return False
+    return True
+
+
+class _Shield:
+    """Numbered placeholders in a text for what the core cannot keep by itself."""
+
+    def __init__(self, text: str) -> None:
+        used = {found[1] for found in _NUMBERED.finditer(text)}
+        self._free: Iterator[int] = (n for n in itertools.count() if str(n) not in used)
+        self._raw: dict[str, str] = {}
+
+    def hide(self, raw: str | re.Match[str]) -> str:
+        """Return the placeholder of a raw text."""
+        number = next(self._free)
+        self._raw[str(number)] = raw if isinstance(raw, str) else raw[0]
+        return f"{{{number}}}"
+
+    def restore(self, text: str) -> str:
+        """Replace the placeholders by the raw texts."""
+        return _NUMBERED.sub(lambda found: self._raw.get(found[1], found[0]), text)
+
+
+# Java's MessageFormat: pairs of apostrophes, quoted text, and arguments.
+_JAVA = re.compile(r"''|'[^']*'|\{[^{}]*\}")
+
+
+def _is_java(value: str) -> bool:
+    """Return whether all apostrophes quote, so that those of a translation must be doubled."""
+    is_pattern = "''" in value or re.search(r"\{\d", value) is not None
+    return is_pattern and "'" not in re.sub(r"''|'[^']*[{}][^']*'", "", value)
+
+
+def _java_text(value: str) -> _Text:
+    shield = _Shield(value)
+
+    def token(found: re.Match[str]) -> str:
+        raw = found[0]
+        return "'" if raw == "''" else shield.hide(raw) if raw[0] == "'" else raw
+
+    text = _PLACEHOLDERS.sub(shield.hide, _JAVA.sub(token, value))
+    return _Text(_parts(text), lambda translation: shield.restore(translation.replace("'", "''")))
+
+
+# Parts of an ICU message: the number of the plural argument of a name, other arguments and quoted
+# text as written, and arguments with cases. Plain strings are text, unquoted.
+class _Number(NamedTuple):
+    name: str
+
+
+class _Code(NamedTuple):
+    raw: str
+
+
+class _Cases(NamedTuple):
+    """An argument with cases.
+
+    Attributes:
+        name: Name of the argument.
+        is_plural: Whether "#" in its cases is its number.
+        layout: What is written before, between and after the contents of the cases.
+        contents: The contents.
+    """
+
+    name: str
+    is_plural: bool
+    layout: list[str]
+    contents: list[_Tokens]
+
+
+_Token: TypeAlias = str | _Number | _Code | _Cases
+_Tokens: TypeAlias = list[_Token]
+
+_CASES = re.compile(r"\{\s*([\w.-]+)\s*,\s*(plural|select|selectordinal)\s*,\s*(offset:\s*\d+)?")
+_CASE = re.compile(r"\s*(?:=\d+|[\w-]+)\s*\{")
+_CASES_END = re.compile(r"\s*\}")
+_ARGUMENT = re.compile(r"\{[^{}']*\}")
+_QUOTED = re.compile(r"'(?:[^']|'')*(?:'(?!')|\Z)")
+_SIMPLE = re.compile(r"\{[\w.:!+,#-]+\}")
+
+
+class _NotIcuError(Exception):
+    """The text is not an ICU message."""
+
+
+def _icu_texts(value: str) -> list[str | _Text]:
+    """Return the texts of an ICU message, and what is written between them; none if it is not."""
+    parser = _IcuParser(value)
+    try:
+        tokens = parser.parse(None, 0)
+    except _NotIcuError:
+        return []
+    is_small = not parser.has_offset and _combinations(tokens) <= _MAX_SENTENCES
+    return [*_expanded(tokens, None, is_small, "''" in value)]
+
+
+class _IcuParser:
+    def __init__(self, text: str) -> None:
+        self._text, self._at = text, 0
+        self.has_offset = False
+
+    def parse(self, plural: str | None, depth: int) -> _Tokens:
+        """Parse to the end of the text, or in a case to its closing brace."""
+        tokens: _Tokens = []
+        text = self._text
+        special = re.compile(r"[{}'#]" if plural else r"[{}']")
+        while self._at < len(text):
+            found = special.search(text, self._at)
+            stop = found.start() if found else len(text)
+            tokens.append(text[self._at : stop])
+            self._at = stop
+            if found is None:
+                break
+            if found[0] == "}":
+                if not depth:
+                    raise _NotIcuError
+                return tokens
+            tokens.append(self._special(found[0], plural, depth))
+        if depth:
+            raise _NotIcuError
+        return tokens
+
+    def _special(self, character: str, plural: str | None, depth: int) -> _Token:
+        text, at = self._text, self._at
+        if character == "#":
+            self._at += 1
+            return _Number(plural or "")
+        if character == "'":
+            following = text[at + 1 : at + 2]
+            if following == "'" or following not in ("{", "}", "#" if plural else "{"):
+                self._at += 1 + (following == "'")
+                return "'"
+            found = _QUOTED.match(text, at)
+        elif cases := _CASES.match(text, at):
+            return self._cases(cases, depth)
+        else:
+            found = _ARGUMENT.match(text, at)
+        if found is None:
+            raise _NotIcuError
+        self._at = found.end()
+        return _Code(found[0])
+
+    def _cases(self, head: re.Match[str], depth: int) -> _Cases:
+        if depth == _MAX_DEPTH:
+            raise _NotIcuError
+        is_plural = head[2] != "select"
+        self.has_offset = self.has_offset or head[3] is not None
+        node = _Cases(head[1], is_plural, [], [])
+        begin, self._at = head.start(), head.end()
+        while found := _CASE.match(self._text, self._at):
+            self._at = found.end()
+            node.layout.append(self._text[begin : self._at])
+            node.contents.append(self.parse(head[1] if is_plural else None, depth + 1))
+            begin, self._at = self._at, self._at + 1
+        end = _CASES_END.match(self._text, self._at)
+        if end is None or not node.contents:
+            raise _NotIcuError
+        self._at = end.end()
+        node.layout.append(self._text[begin : self._at])
+        return node
+
+
+def _combinations(tokens: Iterable[_Token]) -> int:
+    return math.prod(
+        sum(map(_combinations, token.contents)) for token in tokens if isinstance(token, _Cases)
+    )
+
+
+def _expanded(
+    tokens: _Tokens, plural: str | None, is_small: bool, doubled: bool
+) -> Iterator[str | _Text]:
+    """Iterate over the texts of a message and the layout between them.
+
+    Args:
+        tokens: The message.
+        plural: Name of the argument whose case the message is, if "#" is its number.
+        is_small: Whether text around cases goes into them.
+        doubled: Whether apostrophes are written twice.
+    """
+    number = next((n for n, token in enumerate(tokens) if isinstance(token, _Cases)), None)
+    if number is None:
+        yield _icu_text(tokens, plural, doubled)
+        return
+    before, node, after = tokens[:number], tokens[number], tokens[number + 1 :]
+    assert isinstance(node, _Cases)
+    is_moved = is_small and any(
+        not isinstance(token, str) or token.strip() for token in (*before, *after)
+    )
+    if not is_moved:
+        yield _icu_text(before, plural, doubled)
+    inner = node.name if node.is_plural else None
+    for layout, content in zip(node.layout, node.contents, strict=False):
+        yield layout
+        whole = [*before, *content, *after] if is_moved else content
+        yield from _expanded(whole, inner, is_small, doubled)
+    yield node.layout[-1]
+    if not is_moved:
+        yield from _expanded(after, plural, is_small, doubled)
+
+
+def _icu_text(tokens: _Tokens, plural: str | None, doubled: bool) -> _Text:
+    codes: set[str] = set()
+    shield = _Shield("".join(token.raw for token in tokens if isinstance(token, _Code)))
+    pieces: list[str] = []
+    for token in tokens:
+        if isinstance(token, _Number):
+            raw = "#" if token.name == plural else f"{{{token.name}, number}}"
+            pieces.append(shield.hide(raw))
+        elif isinstance(token, _Code):
+            is_simple = _SIMPLE.fullmatch(token.raw)
+            pieces.append(token.raw if is_simple else shield.hide(token.raw))
+        else:
+            assert isinstance(token, str)
+            pieces.append(_PLACEHOLDERS.sub(shield.hide, token))
+            continue
+        codes.add(pieces[-1])
+    known = re.compile("|".join(map(re.escape, codes)) or r"(?!)")
+    pattern = re.compile(r"[{}#]" if plural else r"[{}]")
+
+    def quoted(text: str) -> str:
+        text = text.replace("'", "''") if doubled else re.sub(r"'(?=[{}#|']|\Z)", "''", text)
+        return pattern.sub(r"'\g<0>'", text)
+
+    def finish(text: str) -> str:
+        begin = 0
+        written: list[str] = []
+        for found in known.finditer(text):
+            written += quoted(text[begin : found.start()]), shield.restore(found[0])
+            begin = found.end()
+        return "".join((*written, quoted(text[begin:])))
+
+    return _Text(_parts("".join(pieces)), finish)
