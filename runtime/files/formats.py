@@ -83,8 +83,16 @@ _ALL = (
     FileFormat("EPUB", (".epub",), "epub", media_type="application/epub+zip"),
     FileFormat("JSON", (".json",), "json_resources", media_type="application/json"),
     FileFormat("ARB", (".arb",), "json_resources:read_arb", media_type="application/json"),
+    FileFormat("YAML", (".yaml", ".yml"), "yaml_resources", ("yaml",), media_type="text/yaml"),
+    FileFormat("Java properties", (".properties",), "properties"),
+    FileFormat("Apple strings", (".strings",), "apple_strings"),
+    FileFormat(
+        "Apple stringsdict", (".stringsdict",), "apple_strings:read_dictionary",
+        media_type="application/xml",
+    ),
+    FileFormat("Xcode catalogue", (".xcstrings",), "string_catalog", media_type="application/json"),
     FileFormat("PO", (".po", ".pot"), "gettext_catalog", media_type="text/x-gettext-translation"),
-)
+)  # fmt: skip
 
 #: The formats by suffix.
 FORMATS = {suffix: one for one in _ALL for suffix in one.suffixes}
