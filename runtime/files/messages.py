@@ -78,11 +78,27 @@ def read_message(value: str, place: str = "", *, java: bool = False) -> Message:
     """
     if not has_text(value) or _UNREADABLE.search(value):
         return Message((), lambda _: value)
-    texts: list[str | _Text] = _icu_texts(value) if _CASES.search(value) else []
+    texts = _icu_texts(value, _parts) if _CASES.search(value) else []
     if not texts and java and _is_java(value):
         texts = [_java_text(value)]
-    texts = texts or [_Text.of(value)]
-    return _joined(value, texts, place)
+    return _joined(value, texts or [_Text.of(value, _parts)], place)
+
+
+def read_fragment(fragment: str, place: str = "", *, has_lines: bool = False) -> Message:
+    """Read a well-formed fragment of XML.
+
+    Args:
+        fragment: The fragment, as it is written.
+        place: Place in the file.
+        has_lines: Whether its line ends are kept; otherwise they are spaces.
+    """
+    if not has_text(fragment):
+        return Message((), lambda _: fragment)
+    parts = _lines if has_lines else _fragment
+    texts = _icu_texts(fragment, parts) if _CASES.search(fragment) else []
+    if not all(isinstance(text, str) or text.is_well_formed() for text in texts):
+        texts = []  # an element around a part of an argument
+    return _joined(fragment, texts or [_Text.of(fragment, parts)], place)
 
 
 def has_text(value: str) -> bool:
@@ -90,16 +106,23 @@ def has_text(value: str) -> bool:
     return _LETTER.search(_CODE.sub("", _PLACEHOLDERS.sub("", value))) is not None
 
 
+# Returns the parts of a text with their kinds; "" is the kind of what stays.
+_Divide: TypeAlias = Callable[[str], Sequence[tuple[str, str]]]
+
+
 class _Text(NamedTuple):
     """A text without cases: its parts that are translated, and their places in it."""
 
-    parts: Sequence[tuple[str, str]]  # text and kind; kind "" for what stays
+    parts: Sequence[tuple[str, str]]
     finish: Callable[[str], str]
 
     @classmethod
-    def of(cls, text: str) -> _Text:
+    def of(cls, text: str, divide: _Divide) -> _Text:
         shield = _Shield(text)
-        return cls(_parts(_PLACEHOLDERS.sub(shield.hide, text)), shield.restore)
+        return cls(divide(_PLACEHOLDERS.sub(shield.hide, text)), shield.restore)
+
+    def is_well_formed(self) -> bool:
+        return all(kind != "xml" or _is_fragment(part) for part, kind in self.parts)
 
 
 def _joined(value: str, texts: Sequence[str | _Text], place: str) -> Message:
@@ -121,15 +144,23 @@ def _joined(value: str, texts: Sequence[str | _Text], place: str) -> Message:
     return Message(segments, render)
 
 
-def _parts(text: str) -> list[tuple[str, str]]:
-    """Divide a text into those of one kind: one, or with tags its lines, which XML would join."""
+def _parts(text: str) -> Sequence[tuple[str, str]]:
     if not has_text(text):
         return [(text, "")]
     kind = _kind(text)
+    return _lines(text) if kind == "xml" else [(text, kind)]
+
+
+def _fragment(text: str) -> Sequence[tuple[str, str]]:
+    return [(text, "xml" if has_text(text) else "")]
+
+
+def _lines(text: str) -> Sequence[tuple[str, str]]:
+    """Divide a fragment into lines, which would be joined, unless an element has several."""
     lines = _LINES.split(text)
-    if kind == "xml" and len(lines) > 1 and all(map(_is_fragment, lines)):
-        return [(line, "xml" if has_text(line) else "") for line in lines]
-    return [(text, kind)]
+    if not all(map(_is_fragment, lines)):
+        lines = [text]
+    return [part for line in lines for part in _fragment(line)]
 
 
 def _kind(text: str) -> str:
@@ -191,8 +222,8 @@ def _java_text(value: str) -> _Text:
     return _Text(_parts(text), lambda translation: shield.restore(translation.replace("'", "''")))
 
 
-# Parts of an ICU message: the number of the plural argument of a name, other arguments and quoted
-# text as written, and arguments with cases. Plain strings are text, unquoted.
+# Parts of an ICU message: the number of the plural argument of a name, other arguments, tags and
+# quoted text as written, and arguments with cases. Plain strings are text, unquoted.
 class _Number(NamedTuple):
     name: str
 
@@ -225,14 +256,17 @@ _CASE = re.compile(r"\s*(?:=\d+|[\w-]+)\s*\{")
 _CASES_END = re.compile(r"\s*\}")
 _ARGUMENT = re.compile(r"\{[^{}']*\}")
 _QUOTED = re.compile(r"'(?:[^']|'')*(?:'(?!')|\Z)")
-_SIMPLE = re.compile(r"\{[\w.:!+,#-]+\}")
+# What the core sees as it is: placeholders that it knows, and tags.
+_SIMPLE = re.compile(r"\{[\w.:!+,#-]+\}|<.*>", re.DOTALL)
+_MARKUP = r"""</?[A-Za-z](?:"[^"]*"|'[^']*'|[^'"<>{}])*>"""
+_SPECIAL, _SPECIAL_IN_PLURAL = (re.compile(f"{_MARKUP}|[{signs}]") for signs in ("{}'", "{}'#"))
 
 
 class _NotIcuError(Exception):
     """The text is not an ICU message."""
 
 
-def _icu_texts(value: str) -> list[str | _Text]:
+def _icu_texts(value: str, divide: _Divide) -> list[str | _Text]:
     """Return the texts of an ICU message, and what is written between them; none if it is not."""
     parser = _IcuParser(value)
     try:
@@ -240,7 +274,14 @@ def _icu_texts(value: str) -> list[str | _Text]:
     except _NotIcuError:
         return []
     is_small = not parser.has_offset and _combinations(tokens) <= _MAX_SENTENCES
-    return [*_expanded(tokens, None, is_small, "''" in value)]
+    return [*_expanded(tokens, None, is_small, _Style(divide, "''" in value))]
+
+
+class _Style(NamedTuple):
+    """How texts of a message are divided, and whether apostrophes are written twice."""
+
+    divide: _Divide
+    doubled: bool
 
 
 class _IcuParser:
@@ -252,7 +293,7 @@ class _IcuParser:
         """Parse to the end of the text, or in a case to its closing brace."""
         tokens: _Tokens = []
         text = self._text
-        special = re.compile(r"[{}'#]" if plural else r"[{}']")
+        special = _SPECIAL_IN_PLURAL if plural else _SPECIAL
         while self._at < len(text):
             found = special.search(text, self._at)
             stop = found.start() if found else len(text)
@@ -264,7 +305,11 @@ class _IcuParser:
                 if not depth:
                     raise _NotIcuError
                 return tokens
-            tokens.append(self._special(found[0], plural, depth))
+            if found[0][0] == "<":
+                tokens.append(_Code(found[0]))
+                self._at = found.end()
+            else:
+                tokens.append(self._special(found[0], plural, depth))
         if depth:
             raise _NotIcuError
         return tokens
@@ -316,7 +361,7 @@ def _combinations(tokens: Iterable[_Token]) -> int:
 
 
 def _expanded(
-    tokens: _Tokens, plural: str | None, is_small: bool, doubled: bool
+    tokens: _Tokens, plural: str | None, is_small: bool, style: _Style
 ) -> Iterator[str | _Text]:
     """Iterate over the texts of a message and the layout between them.
 
@@ -324,11 +369,11 @@ def _expanded(
         tokens: The message.
         plural: Name of the argument whose case the message is, if "#" is its number.
         is_small: Whether text around cases goes into them.
-        doubled: Whether apostrophes are written twice.
+        style: Style of the texts.
     """
     number = next((n for n, token in enumerate(tokens) if isinstance(token, _Cases)), None)
     if number is None:
-        yield _icu_text(tokens, plural, doubled)
+        yield _icu_text(tokens, plural, style)
         return
     before, node, after = tokens[:number], tokens[number], tokens[number + 1 :]
     assert isinstance(node, _Cases)
@@ -336,18 +381,18 @@ def _expanded(
         not isinstance(token, str) or token.strip() for token in (*before, *after)
     )
     if not is_moved:
-        yield _icu_text(before, plural, doubled)
+        yield _icu_text(before, plural, style)
     inner = node.name if node.is_plural else None
     for layout, content in zip(node.layout, node.contents, strict=False):
         yield layout
         whole = [*before, *content, *after] if is_moved else content
-        yield from _expanded(whole, inner, is_small, doubled)
+        yield from _expanded(whole, inner, is_small, style)
     yield node.layout[-1]
     if not is_moved:
-        yield from _expanded(after, plural, is_small, doubled)
+        yield from _expanded(after, plural, is_small, style)
 
 
-def _icu_text(tokens: _Tokens, plural: str | None, doubled: bool) -> _Text:
+def _icu_text(tokens: _Tokens, plural: str | None, style: _Style) -> _Text:
     codes: set[str] = set()
     shield = _Shield("".join(token.raw for token in tokens if isinstance(token, _Code)))
     pieces: list[str] = []
@@ -367,7 +412,7 @@ def _icu_text(tokens: _Tokens, plural: str | None, doubled: bool) -> _Text:
     pattern = re.compile(r"[{}#]" if plural else r"[{}]")
 
     def quoted(text: str) -> str:
-        text = text.replace("'", "''") if doubled else re.sub(r"'(?=[{}#|']|\Z)", "''", text)
+        text = text.replace("'", "''") if style.doubled else re.sub(r"'(?=[{}#|']|\Z)", "''", text)
         return pattern.sub(r"'\g<0>'", text)
 
     def finish(text: str) -> str:
@@ -378,4 +423,4 @@ def _icu_text(tokens: _Tokens, plural: str | None, doubled: bool) -> _Text:
             begin = found.end()
         return "".join((*written, quoted(text[begin:])))
 
-    return _Text(_parts("".join(pieces)), finish)
+    return _Text(style.divide("".join(pieces)), finish)

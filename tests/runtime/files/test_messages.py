@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from translate_trt.runtime.files.messages import read_message
+from translate_trt.runtime.files.messages import read_fragment, read_message
 
 
 def translated(value: str, java: bool = False) -> tuple[list[str], str]:
@@ -47,6 +47,10 @@ def translated(value: str, java: bool = False) -> tuple[list[str], str]:
             ["you", "you and {0} others", " like it"],
             "{n, plural, offset:1 one {[you]} other {[you and # others]}}[ like it]",
         ),
+        (
+            "<a href='{u}'>{n, plural, other {<b>#</b> x}}</a>", ["<a href='{u}'><b>{0}</b> x</a>"],
+            "{n, plural, other {[<a href='{u}'><b>#</b> x</a>]}}",
+        ),
         ("{n, plural, other {}}", [], "{n, plural, other {}}"),
     ],
 )  # fmt: skip
@@ -81,6 +85,28 @@ def test_kinds(value: str, segments: list[tuple[str, str]]) -> None:
 
 
 @pytest.mark.parametrize(
+    ("fragment", "texts"),
+    [
+        ('a <x id="{}"/>\nb &amp; c', ['a <x id="{}"/>\nb &amp; c']),
+        ('{n, plural, one {<x id="{1}"/> day} other {days}}', ['<x id="{1}"/> day', "days"]),
+        ("<g>{n, plural, other {a</g>}}", ["<g>a</g>"]),
+        ("<g>{n, select, a {b</g>} other {c}}", ["<g>{n, select, a {b</g>} other {c}}"]),
+        ('<x id="1"/>', []),
+    ],
+)
+def test_fragments(fragment: str, texts: list[str]) -> None:
+    message = read_fragment(fragment)
+    assert [segment.text for segment in message.segments] == texts
+    assert {segment.kind for segment in message.segments} <= {"xml"}
+    assert message.render(texts) == fragment
+
+
+def test_lines_of_fragments() -> None:
+    message = read_fragment("a <b>c</b>\n\n d", has_lines=True)
+    assert [segment.text for segment in message.segments] == ["a <b>c</b>", " d"]
+
+
+@pytest.mark.parametrize(
     ("value", "message"),
     [
         ("It''s {0}", "[It''s {0}]"),
@@ -98,7 +124,7 @@ def test_random_messages_keep_their_structure() -> None:
     source = random.Random(1)
     pieces = ["{n, plural, one {", "# x", "} other {", "}}", "'", "''", "{a}", "<b>", "</b>", "y ",
               "'{", "#", "{g, select, other {", "\n", "%d", "{", "}"]  # fmt: skip
-    for _ in range(2000):
+    for _ in range(500):
         value = "".join(source.choices(pieces, k=source.randrange(1, 12)))
         for java in (False, True):
             message = read_message(value, java=java)
