@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from translate_trt.runtime.errors import InputError
-from translate_trt.runtime.files.resources import TextSource, Values, line_error
+from translate_trt.runtime.files.resources import TextSource, Values, join_surrogates, line_error
 from translate_trt.runtime.files.segments import FileText, ReadOptions
 from translate_trt.runtime.files.xml_source import Element, XmlSource, escape
 
@@ -65,7 +65,7 @@ def _value(raw: str) -> str:
             return _ESCAPES.get(letter, letter)
         return chr(int(code, 16) if code else int(octal, 8))
 
-    return _ESCAPED.sub(character, raw[1:-1]) if raw[0] == '"' else raw
+    return join_surrogates(_ESCAPED.sub(character, raw[1:-1])) if raw[0] == '"' else raw
 
 
 def _put(source: TextSource, start: int, end: int, text: str) -> None:

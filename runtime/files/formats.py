@@ -84,6 +84,12 @@ _ALL = (
     FileFormat("JSON", (".json",), "json_resources", media_type="application/json"),
     FileFormat("ARB", (".arb",), "json_resources:read_arb", media_type="application/json"),
     FileFormat("YAML", (".yaml", ".yml"), "yaml_resources", ("yaml",), media_type="text/yaml"),
+    FileFormat("XLIFF", (".xlf", ".xliff"), "xliff", media_type="application/xliff+xml"),
+    FileFormat("TMX", (".tmx",), "tmx", media_type="application/x-tmx+xml"),
+    FileFormat(
+        "Android strings", (".xml",), "xml_resources:read_resources", media_type="application/xml"
+    ),
+    FileFormat(".NET", (".resx",), "xml_resources:read_resx", media_type="application/xml"),
     FileFormat("Java properties", (".properties",), "properties"),
     FileFormat("Apple strings", (".strings",), "apple_strings"),
     FileFormat(

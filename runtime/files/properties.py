@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 
 from translate_trt.runtime.errors import InputError
-from translate_trt.runtime.files.resources import TextSource, Values
+from translate_trt.runtime.files.resources import TextSource, Values, join_surrogates
 from translate_trt.runtime.files.segments import FileText, ReadOptions
 
 _END = r"(?:\r\n|\r|\n|\Z)"
@@ -24,7 +24,6 @@ _LINE = re.compile(
 _ESCAPED = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|((?:\r\n|\r|\n)[ \t\f]*)|(.)|\Z)", re.DOTALL)
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "f": "\f"}
 _WRITTEN = {value: f"\\{letter}" for letter, value in _ESCAPES.items()} | {"\\": "\\\\"}
-_SURROGATES = re.compile("[\ud800-\udbff][\udc00-\udfff]")
 
 
 def read(content: bytes, options: ReadOptions) -> FileText:
@@ -61,10 +60,7 @@ def _unescaped(raw: str, line: int) -> str:
 
     if "\\" not in raw:
         return raw
-    return _SURROGATES.sub(
-        lambda pair: pair[0].encode("utf-16", "surrogatepass").decode("utf-16"),
-        _ESCAPED.sub(character, raw),
-    )
+    return join_surrogates(_ESCAPED.sub(character, raw))
 
 
 def _put(source: TextSource, start: int, end: int, raw: str, limit: int, text: str) -> None:

@@ -11,6 +11,8 @@ from translate_trt.runtime.errors import InputError
 from translate_trt.runtime.files.messages import Message, read_message
 from translate_trt.runtime.files.segments import Encoding, FileText, ReadOptions, Segment, decode
 
+_SURROGATES = re.compile("[\ud800-\udbff][\udc00-\udfff]")
+
 
 class TextSource:
     """A text file whose ranges can be replaced.
@@ -73,7 +75,15 @@ class Values:
         self._keys = options.keys
         self._values: list[tuple[str | None, Message, Callable[[str], None]]] = []
 
-    def add(self, value: str, put: Callable[[str], None], key: str, *, java: bool = False) -> None:
+    def add(
+        self,
+        value: str,
+        put: Callable[[str], None],
+        key: str,
+        *,
+        java: bool = False,
+        message: Message | None = None,
+    ) -> None:
         """Add the value of a key, if the options select it.
 
         Args:
@@ -81,9 +91,10 @@ class Values:
             put: Receives its translation if that is another.
             key: Path of its key.
             java: Whether it may be a pattern of Java's MessageFormat.
+            message: The message that it is; None to read the value (`read_message`).
         """
         if self.selects(key):
-            self._values.append((value, read_message(value, key, java=java), put))
+            self._values.append((value, message or read_message(value, key, java=java), put))
 
     def selects(self, key: str) -> bool:
         """Return whether the options select a key."""
@@ -108,6 +119,13 @@ class Values:
             return render()
 
         return FileText(segments, rendered)
+
+
+def join_surrogates(text: str) -> str:
+    """Return a text whose characters were escaped as pairs of surrogates."""
+    return _SURROGATES.sub(
+        lambda pair: pair[0].encode("utf-16", "surrogatepass").decode("utf-16"), text
+    )
 
 
 def line_error(kind: str, line: int, reason: str) -> InputError:

@@ -75,7 +75,7 @@ def read(content: bytes, options: ReadOptions) -> FileText:
         root = roots[0]
         if is_same_language(root.value, options.source_language):
             tag = language_tag(options.target_language)
-            source.replace(root.start_mark.index, root.end_mark.index, _double_quoted(tag, False)
+            source.replace(*_range(root), _double_quoted(tag, False)
                            if root.style in ("'", '"') or not _is_string(tag) else tag)  # fmt: skip
     return values.file_text(source.render)
 
@@ -93,16 +93,23 @@ def _scalars(text: str, roots: list[yaml.ScalarEvent]) -> Iterator[_Scalar]:
             levels.pop()
             if levels:
                 levels[-1].add("?")
-        elif isinstance(event, (yaml.ScalarEvent, yaml.AliasEvent)):
-            is_scalar = isinstance(event, yaml.ScalarEvent)
+        elif isinstance(event, yaml.ScalarEvent):
             if expects_key:
-                if len(levels) == 1 and is_scalar:
+                if len(levels) == 1:
                     roots.append(event)
-            elif is_scalar and not (level and level.is_key) and _is_text(event):
+            elif not (level and level.is_key) and _is_text(event):
                 path = level.child_path() if level else ""
                 yield _Scalar(path, event, bool(level and level.in_flow))
             if level is not None:
-                level.add(event.value if is_scalar else "*")
+                level.add(event.value)
+        elif isinstance(event, yaml.AliasEvent) and level is not None:
+            level.add("*")
+
+
+def _range(event: yaml.ScalarEvent) -> tuple[int, int]:
+    assert event.start_mark is not None
+    assert event.end_mark is not None
+    return event.start_mark.index, event.end_mark.index
 
 
 def _is_text(event: yaml.ScalarEvent) -> bool:
@@ -120,7 +127,7 @@ def _is_string(plain: str) -> bool:
 
 def _writer(source: TextSource, event: yaml.ScalarEvent, in_flow: bool) -> Callable[[str], None]:
     def put(text: str) -> None:
-        start, end = event.start_mark.index, event.end_mark.index
+        start, end = _range(event)
         raw = source.text[start:end]
         if event.anchor is not None or event.tag is not None:
             found = _PROPERTIES.match(raw)
@@ -141,8 +148,8 @@ def _written(text: str, raw: str, event: yaml.ScalarEvent, in_flow: bool, line_e
                 return candidate
         return _double_quoted(text, False) + (line_end if raw.endswith(("\n", "\r")) else "")
     quoted = "'" + text.replace("'", "''") + "'"
-    candidate = {"'": quoted, '"': None}.get(event.style or "", text)
-    if candidate is not None and _reads(f"[{candidate}]" if in_flow else f"k: {candidate}", text):
+    candidate = quoted if event.style == "'" else text
+    if event.style != '"' and _reads(f"[{candidate}]" if in_flow else f"k: {candidate}", text):
         return candidate
     is_ascii = event.style == '"' and raw.isascii() and re.search(r"\\[uUx]", raw) is not None
     return _double_quoted(text, is_ascii)
