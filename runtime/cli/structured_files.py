@@ -11,6 +11,7 @@ import click
 from click.core import ParameterSource
 
 from translate_trt.runtime.errors import InputError
+from translate_trt.runtime.files.formats import FORMATS
 from translate_trt.runtime.io.compression import uncompressed_name
 
 log = logging.getLogger("translate_trt")
@@ -28,11 +29,8 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     ".srt": {"document": True},
     ".vtt": {"document": True},
 }
-# Formats that no option reads, and that translated lines would damage.
-_DAMAGED = (
-    ".csv", ".json", ".po", ".properties", ".resx", ".strings", ".tmx", ".xlf", ".xliff", ".yaml",
-    ".yml",
-)  # fmt: skip
+# Suffixes of lines of plain text.
+_LINES = (".text", ".txt")
 
 
 def check_suffixes(paths: Iterable[str], given: Mapping[str, Any]) -> None:
@@ -51,16 +49,22 @@ def check_suffixes(paths: Iterable[str], given: Mapping[str, Any]) -> None:
     if source is ParameterSource.COMMANDLINE:
         return
     for suffix, path in {Path(uncompressed_name(one)).suffix.lower(): one for one in paths}.items():
-        if suffix in _DAMAGED:
-            raise InputError(
-                f"{path}: a translation of its lines would damage a {suffix} file. Translate its "
-                "texts alone, or add --input-format text to translate the lines nevertheless."
+        is_known, options = suffix in FORMATS and suffix not in _LINES, _OPTIONS.get(suffix, {})
+        if suffix == ".csv" or (is_known and not options):
+            remedy = (
+                "translate-trt translate-file keeps it" if is_known else "translate its texts alone"
             )
-        options = _OPTIONS.get(suffix, {})
+            raise InputError(
+                f"{path}: a translation of its lines would damage a {suffix} file; {remedy}, and "
+                "--input-format text translates the lines nevertheless."
+            )
         wanted = {name: value for name, value in options.items() if name in given}
         if wanted and given[[*wanted][-1]] != [*wanted.values()][-1]:
             flags = " ".join(
                 f"--{name.replace('_', '-')}" + ("" if value is True else f" {value}")
                 for name, value in wanted.items()
             )
-            log.warning("%s: read as lines of plain text; %s reads this format", path, flags)
+            also = ", and translate-trt translate-file keeps it" if is_known else ""
+            log.warning(
+                "%s: read as lines of plain text; %s reads this format%s", path, flags, also
+            )

@@ -278,7 +278,7 @@ def _icu_texts(value: str, divide: _Divide) -> list[str | _Text]:
 
 
 class _Style(NamedTuple):
-    """How texts of a message are divided, and whether apostrophes are written twice."""
+    """Division of the texts of a message, and whether apostrophes are written twice."""
 
     divide: _Divide
     doubled: bool

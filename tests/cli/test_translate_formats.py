@@ -242,10 +242,14 @@ def test_a_format_that_flags_read_is_named(
     assert not [one for one in caplog.records if name in one.getMessage()]
 
 
-def test_a_format_that_translation_would_damage_is_refused(translate: Run, tmp_path: Path) -> None:
-    path = tmp_path / "a.xlf"
+@pytest.mark.parametrize("name", ["a.xlf", "a.po", "a.csv", "a.pdf"])
+def test_a_format_that_translation_would_damage_is_refused(
+    translate: Run, tmp_path: Path, name: str
+) -> None:
+    path = tmp_path / name
     path.write_text("a b\n")
     result = translate(path, "--markup", "xml")
     assert (result.exit_code, result.stdout) == (1, "")
-    assert "a.xlf" in result.stderr
+    assert name in result.stderr
+    assert ("translate-file" in result.stderr) is (name != "a.csv")
     assert translate(path, "--input-format", "text").stdout == "b a\n"
