@@ -11,6 +11,7 @@ import re
 import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from gettext import c2py
 from typing import NamedTuple
 
 from translate_trt.runtime.errors import InputError, OptionError
@@ -32,6 +33,10 @@ _WRITTEN = {value: f"\\{letter}" for letter, value in _ESCAPES.items()} | {
 }  # fmt: skip
 _WIDTH = 79
 
+# A declaration of plural forms, and what must be equal for one form to take the other's place.
+_DECLARED = re.compile(r"nplurals\s*=\s*([1-9])\s*;\s*plural\s*=\s*([^;\n]+)")
+_PLACEHOLDER = re.compile(r"%\(\w+\)|%(?:\d+\$)?[-+#0-9.]*[A-Za-z]|\{[^{}]*\}")
+
 # Plural forms of languages that have not the two of English, as msginit writes them.
 _EAST_SLAVIC = "n%10==1 && n%100!=11 ? 0 : n%10>=2 && n%10<=4 && (n%100<10 || n%100>=20) ? 1 : 2"
 _PLURAL_FORMS = {
@@ -47,6 +52,41 @@ _PLURAL_FORMS = {
     "sl": (4, "n%100==1 ? 0 : n%100==2 ? 1 : n%100==3 || n%100==4 ? 2 : 3"),
     "ar": (6, "n==0 ? 0 : n==1 ? 1 : n==2 ? 2 : n%100>=3 && n%100<=10 ? 3 : n%100>=11 ? 4 : 5"),
 }
+
+
+class _Plurals(NamedTuple):
+    """Plural forms of a language.
+
+    Attributes:
+        size: Their number.
+        expression: Expression of C for the form of a number `n`.
+        one: The form of 1.
+        is_alone: Whether 1 is the only number with its form.
+    """
+
+    size: int
+    expression: str
+    one: int = 0
+    is_alone: bool = False
+
+    @classmethod
+    def of(cls, size: int, expression: str) -> _Plurals:
+        try:
+            form = c2py(expression.strip())
+            forms = [form(number) for number in range(200)]
+        except (ValueError, ArithmeticError):  # not an expression
+            return cls(size, expression)
+        return cls(size, expression, forms[1], forms.count(forms[1]) == 1)
+
+    def source(self, form: int, singular: _Strings, plural: _Strings) -> _Strings:
+        """Return the text whose translation a form is.
+
+        It is the plural for all forms but that of 1, and also for that if the form has other
+        numbers and the singular does not name the number, as in "One file".
+        """
+        names = (_PLACEHOLDER.findall(text.text) for text in (singular, plural))
+        is_singular = self.is_alone or len({*map(frozenset, names)}) == 1
+        return singular if form == self.one and self.size > 1 and is_singular else plural
 
 
 class _Strings(NamedTuple):
@@ -86,18 +126,18 @@ def read(content: bytes, options: ReadOptions) -> FileText:
     entries = [*_entries(source)]
     header = next((entry for entry in entries if entry.is_header()), None)
     declared = header.translations[0].text if header and 0 in header.translations else ""
-    forms = _plural_forms(options.target_language)
-    number = re.search(r"nplurals\s*=\s*([1-9])\b", declared)
-    count = int(number[1]) if number else forms[0]
+    number = _DECLARED.search(declared)
+    usual = _usual_plurals(options.target_language)
+    plurals = _Plurals.of(int(number[1]), number[2]) if number else usual
     values, changed = Values(options), False
     for entry in entries:
         if entry is header or not any(one.text for one in entry.parts.values()):
             continue
-        changed = _add_entry(source, entry, count, options.overwrite, values) or changed
+        changed = _add_entry(source, entry, plurals, options.overwrite, values) or changed
     if not changed:
         return FileText((), lambda _: content)
     if header is not None:
-        _complete_header(source, header, options.target_language, forms)
+        _complete_header(source, header, options.target_language, usual)
 
     def render() -> bytes:
         text = source.rendered()
@@ -112,11 +152,11 @@ def read(content: bytes, options: ReadOptions) -> FileText:
 
 
 def _add_entry(
-    source: TextSource, entry: _Entry, count: int, overwrite: bool, values: Values
+    source: TextSource, entry: _Entry, plurals: _Plurals, overwrite: bool, values: Values
 ) -> bool:
     """Add the texts of an entry whose translation is missing; return whether there is one."""
     singular, plural = entry.parts["msgid"], entry.parts.get("msgid_plural")
-    indexes = range(count) if plural else range(1)
+    indexes = range(plurals.size) if plural else range(1)
     wanted = [
         index for index in indexes
         if overwrite or index not in entry.translations or not entry.translations[index].text
@@ -126,7 +166,7 @@ def _add_entry(
     last = max(entry.translations)
     end, line_end = entry.translations[last].end, source.line_end
     for index in wanted:
-        text = plural if plural and (index > 0 or count == 1) else singular
+        text = plurals.source(index, singular, plural) if plural else singular
         wrap = text.tokens > 1 or text.end - text.start <= _WIDTH or " " not in text.text.strip()
         keyword, at, to = f"{line_end}msgstr[{index}] ", end, end
         if index in entry.translations:
@@ -157,38 +197,42 @@ def _flags(source: TextSource, where: tuple[int, int]) -> list[str]:
 
 
 def _complete_header(
-    source: TextSource, header: _Entry, language: str | None, forms: tuple[int, str]
+    source: TextSource, header: _Entry, language: str | None, plurals: _Plurals
 ) -> None:
-    """Fill the fields of the header that are those of a template."""
+    """Fill the fields of the header that are missing, or those of a template."""
     strings = header.translations.get(0)
     if strings is None:
         return
-    fields = [(r"charset=(CHARSET)", "UTF-8")]
-    if language is not None:
-        tag = language_tag(language).replace("-", "_")
-        forms_value = f" nplurals={forms[0]}; plural={forms[1]};"
-        fields += [
-            (r'"Language:( *)\\n"', f" {tag}"),
-            (r"Plural-Forms:( *nplurals *= *INTEGER; *plural *= *EXPRESSION;?)", forms_value),
-        ]
-    for pattern, value in fields:
-        found = re.compile(pattern).search(source.text, strings.start, strings.end)
-        if found is not None:
+    if found := re.compile("charset=(CHARSET)").search(source.text, strings.start, strings.end):
+        source.replace(*found.span(1), "UTF-8")
+        if header.flags is not None:
+            # A template; gettext ignores the header, its charset included, if it is fuzzy.
+            flags = [flag for flag in _flags(source, header.flags) if flag != "fuzzy"]
+            end = header.flags[1] + (0 if flags else len(source.line_end))
+            source.replace(header.flags[0], end, f"#, {', '.join(flags)}" if flags else "")
+    if language is None:
+        return
+    for name, template, value in (
+        ("Language", r" *(?=\\n)", f" {language_tag(language).replace('-', '_')}"),
+        ("Plural-Forms", " *nplurals *= *INTEGER; *plural *= *EXPRESSION;?",
+         f" nplurals={plurals.size}; plural={plurals.expression};"),
+    ):  # fmt: skip
+        if found := re.compile(f'"{name}:({template})').search(
+            source.text, strings.start, strings.end
+        ):
             source.replace(*found.span(1), value)
-            if value == "UTF-8" and header.flags is not None:
-                # A template; gettext ignores the header, its charset included, if it is fuzzy.
-                flags = [flag for flag in _flags(source, header.flags) if flag != "fuzzy"]
-                end = header.flags[1] + (0 if flags else len(source.line_end))
-                source.replace(header.flags[0], end, f"#, {', '.join(flags)}" if flags else "")
+        elif f"\n{name}:" not in f"\n{strings.text}" and strings.text.endswith("\n"):
+            added = f'{source.line_end}"{name}:{value}\\n"'
+            source.replace(strings.end, strings.end, added)
 
 
-def _plural_forms(language: str | None) -> tuple[int, str]:
+def _usual_plurals(language: str | None) -> _Plurals:
     tag = language_tag(language or "en").replace("-", "_")
     for code in (tag, tag.split("_")[0]):
         for languages, forms in _PLURAL_FORMS.items():
             if code in languages.split():
-                return forms
-    return 2, "(n != 1)"
+                return _Plurals.of(*forms)
+    return _Plurals.of(2, "(n != 1)")
 
 
 def _entries(source: TextSource) -> Iterator[_Entry]:

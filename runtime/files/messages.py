@@ -15,10 +15,9 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from html.entities import html5
 from typing import NamedTuple, TypeAlias
+from xml.parsers import expat
 
-from translate_trt.runtime.errors import InputError
 from translate_trt.runtime.files.segments import Segment
-from translate_trt.runtime.files.xml_source import XmlSource
 
 # Sentences that a message may become, and nesting of its arguments.
 _MAX_SENTENCES = 16
@@ -30,6 +29,7 @@ _PLACEHOLDERS = re.compile(
     r"|%\{[^{}\n]*\}|%<\w+>"  # Ruby, C
     r"|(?<![\w%])%(?:[A-Za-z_]\w{2,}%(?![\w%])|L?[1-9]\d?\b(?![.$])|n\b|[-+0#]*(?:\d+|\*)?(?:\.(?:\d+|\*))?"
     r"(?:[zjtLq][diouxXeEfgG]|p)\b)"  # Symfony, Qt, C
+    r"|(?<=[^\W\d_])%[sd](?![^\W\d_])|(?<![\w%])(?<!\d )%[sd](?=[^\W\d_])"  # beside letters: v%s, %sK
     r"|\$(?:\w+\$|t\([^()\n]*\))"  # WebExtensions, i18next
     r"|(?<![^\s(])(?::[A-Za-z_]\w*|@:?[A-Za-z_][\w.]*\b)"  # Laravel, Drupal, Vue
     r"|(?<![{$])\{(?=[^{}]*[\s$])\s*\$?[\w.-]+\s*(?:,[^{},'\n]*){0,2}\}(?!\})"  # ICU, Fluent
@@ -176,8 +176,8 @@ def _kind(text: str) -> str:
 
 def _is_fragment(text: str) -> bool:
     try:
-        XmlSource(b"<r>" + text.encode() + b"</r>")
-    except InputError:
+        expat.ParserCreate("utf-8").Parse(f"<r>{text}</r>", True)
+    except expat.ExpatError:
         return False
     return True
 
@@ -188,17 +188,17 @@ class _Shield:
     def __init__(self, text: str) -> None:
         used = {found[1] for found in _NUMBERED.finditer(text)}
         self._free: Iterator[int] = (n for n in itertools.count() if str(n) not in used)
-        self._raw: dict[str, str] = {}
+        self.raw: dict[str, str] = {}
 
     def hide(self, raw: str | re.Match[str]) -> str:
         """Return the placeholder of a raw text."""
         number = next(self._free)
-        self._raw[str(number)] = raw if isinstance(raw, str) else raw[0]
+        self.raw[str(number)] = raw if isinstance(raw, str) else raw[0]
         return f"{{{number}}}"
 
     def restore(self, text: str) -> str:
         """Replace the placeholders by the raw texts."""
-        return _NUMBERED.sub(lambda found: self._raw.get(found[1], found[0]), text)
+        return _NUMBERED.sub(lambda found: self.raw.get(found[1], found[0]), text)
 
 
 # Java's MessageFormat: pairs of apostrophes, quoted text, and arguments.
@@ -208,7 +208,7 @@ _JAVA = re.compile(r"''|'[^']*'|\{[^{}]*\}")
 def _is_java(value: str) -> bool:
     """Return whether all apostrophes quote, so that those of a translation must be doubled."""
     is_pattern = "''" in value or re.search(r"\{\d", value) is not None
-    return is_pattern and "'" not in re.sub(r"''|'[^']*[{}][^']*'", "", value)
+    return is_pattern and "'" not in re.sub(r"''|'[^'{}]*[{}][^']*'", "", value)
 
 
 def _java_text(value: str) -> _Text:
@@ -273,7 +273,8 @@ def _icu_texts(value: str, divide: _Divide) -> list[str | _Text]:
         tokens = parser.parse(None, 0)
     except _NotIcuError:
         return []
-    is_small = not parser.has_offset and _combinations(tokens) <= _MAX_SENTENCES
+    is_small = not parser.has_offset and parser.count <= _MAX_DEPTH
+    is_small = is_small and _combinations(tokens) <= _MAX_SENTENCES
     return [*_expanded(tokens, None, is_small, _Style(divide, "''" in value))]
 
 
@@ -287,7 +288,7 @@ class _Style(NamedTuple):
 class _IcuParser:
     def __init__(self, text: str) -> None:
         self._text, self._at = text, 0
-        self.has_offset = False
+        self.has_offset, self.count = False, 0  # of the arguments with cases
 
     def parse(self, plural: str | None, depth: int) -> _Tokens:
         """Parse to the end of the text, or in a case to its closing brace."""
@@ -337,6 +338,7 @@ class _IcuParser:
     def _cases(self, head: re.Match[str], depth: int) -> _Cases:
         if depth == _MAX_DEPTH:
             raise _NotIcuError
+        self.count += 1
         is_plural = head[2] != "select"
         self.has_offset = self.has_offset or head[3] is not None
         node = _Cases(head[1], is_plural, [], [])
@@ -371,44 +373,46 @@ def _expanded(
         is_small: Whether text around cases goes into them.
         style: Style of the texts.
     """
-    number = next((n for n, token in enumerate(tokens) if isinstance(token, _Cases)), None)
-    if number is None:
-        yield _icu_text(tokens, plural, style)
-        return
-    before, node, after = tokens[:number], tokens[number], tokens[number + 1 :]
-    assert isinstance(node, _Cases)
-    is_moved = is_small and any(
-        not isinstance(token, str) or token.strip() for token in (*before, *after)
-    )
-    if not is_moved:
-        yield _icu_text(before, plural, style)
-    inner = node.name if node.is_plural else None
-    for layout, content in zip(node.layout, node.contents, strict=False):
-        yield layout
-        whole = [*before, *content, *after] if is_moved else content
-        yield from _expanded(whole, inner, is_small, style)
-    yield node.layout[-1]
-    if not is_moved:
-        yield from _expanded(after, plural, is_small, style)
+    plain: _Tokens = []
+    for number, token in enumerate(tokens):
+        if not isinstance(token, _Cases):
+            plain.append(token)
+            continue
+        after = tokens[number + 1 :] if is_small else []
+        is_moved = any(not isinstance(one, str) or one.strip() for one in (*plain, *after))
+        is_moved = is_small and is_moved
+        if not is_moved:
+            yield _icu_text(plain, plural, style)
+        inner = token.name if token.is_plural else None
+        for layout, content in zip(token.layout, token.contents, strict=False):
+            yield layout
+            whole = [*plain, *content, *after] if is_moved else content
+            yield from _expanded(whole, inner, is_small, style)
+        yield token.layout[-1]
+        if is_moved:
+            return
+        plain = []
+    yield _icu_text(plain, plural, style)
 
 
 def _icu_text(tokens: _Tokens, plural: str | None, style: _Style) -> _Text:
-    codes: set[str] = set()
     shield = _Shield("".join(token.raw for token in tokens if isinstance(token, _Code)))
     pieces: list[str] = []
+    shown: list[str] = []
     for token in tokens:
         if isinstance(token, _Number):
             raw = "#" if token.name == plural else f"{{{token.name}, number}}"
             pieces.append(shield.hide(raw))
+        elif isinstance(token, _Code) and _SIMPLE.fullmatch(token.raw):
+            shown.append(token.raw)
+            pieces.append(token.raw)
         elif isinstance(token, _Code):
-            is_simple = _SIMPLE.fullmatch(token.raw)
-            pieces.append(token.raw if is_simple else shield.hide(token.raw))
+            pieces.append(shield.hide(token.raw))
         else:
             assert isinstance(token, str)
             pieces.append(_PLACEHOLDERS.sub(shield.hide, token))
-            continue
-        codes.add(pieces[-1])
-    known = re.compile("|".join(map(re.escape, codes)) or r"(?!)")
+    hidden = (rf"\{{\s*{number}\s*\}}" for number in shield.raw)
+    known = re.compile("|".join((*map(re.escape, shown), *hidden)) or r"(?!)")
     pattern = re.compile(r"[{}#]" if plural else r"[{}]")
 
     def quoted(text: str) -> str:

@@ -15,7 +15,7 @@ from translate_trt.runtime.files.xml_source import Element, XmlSource, escape, u
 
 _NAMESPACES = {"urn:oasis:names:tc:xliff:document:1.2": "xliff"}
 _CDATA = re.compile(r"\s*<!\[CDATA\[((?:(?!\]\]>).)*)\]\]>\s*", re.DOTALL)
-_TAG = re.compile(r"""(<(?:"[^"]*"|'[^']*'|[^'">])*>)""")
+_TAG = re.compile(r"""(<(?:"[^"]*"|'[^']*'|[^'"<>])*>)""")
 # References to other resources and attributes of a theme.
 _REFERENCE = re.compile(r"@(?:null|empty|[\w:.+*]+/[\w.]+)|\?[\w:./]+")
 _SPACES = " \t\r\n"

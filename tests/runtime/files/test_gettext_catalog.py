@@ -70,6 +70,22 @@ def test_plural_forms_of_languages(language: str, count: int) -> None:
     assert found.count(b"msgstr[") == max(count, 2)
 
 
+@pytest.mark.parametrize(
+    ("language", "first"), [("de", "One file"), ("ru", "%d files"), ("fr", "%d files")]
+)
+def test_form_of_several_numbers_names_the_number(language: str, first: str) -> None:
+    entry = 'msgid "One file"\nmsgid_plural "%d files"\nmsgstr[0] ""\nmsgstr[1] ""\n'
+    assert texts(entry.encode(), "a.po", target_language=language)[0] == first
+    named = entry.replace("One", "%d").encode()
+    assert texts(named, "a.po", target_language=language)[0] == "%d file"
+
+
+def test_missing_fields_of_the_header_are_added() -> None:
+    content = b'msgid ""\nmsgstr "Content-Type: text/plain\\n"\n\nmsgid "a"\nmsgstr ""\n'
+    found = rendered(content, "a.po", target_language="ja").decode()
+    assert 'plain\\n"\n"Language: ja\\n"\n"Plural-Forms: nplurals=1; plural=0;\\n"\n' in found
+
+
 def test_translations_are_kept_unless_overwritten() -> None:
     content = (HEADER + ENTRIES).encode()
     assert texts(content, "a.po") == ['One "file"\n', "%d files\n", "New"]
@@ -102,7 +118,7 @@ def random_catalogue(source: random.Random) -> tuple[str, dict[str, str]]:
     entries: dict[str, str] = {}
     pieces = ['msgid ""\nmsgstr "Content-Type: text/plain; charset=UTF-8\\n"\n']
     for number in range(source.randrange(5)):
-        words = source.choices(["one", "zwei", '"', "\\", "\n", "\t", "漢字", "%d", "é"], k=30)
+        words = source.choices(["one", "zwei", '"', "\\", "\n", "\t", "漢字", "5", "é"], k=30)
         text = f"{number} a" + " ".join(words[: source.choice((1, 5, 30))])
         written = "".join(
             {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t"}.get(one, one) for one in text

@@ -51,6 +51,10 @@ def translated(value: str, java: bool = False) -> tuple[list[str], str]:
             "<a href='{u}'>{n, plural, other {<b>#</b> x}}</a>", ["<a href='{u}'><b>{0}</b> x</a>"],
             "{n, plural, other {[<a href='{u}'><b>#</b> x</a>]}}",
         ),
+        (
+            "$NAME$ has {n, plural, other {# dogs}}", ["{0} has {1} dogs"],
+            "{n, plural, other {[$NAME$ has # dogs]}}",
+        ),
         ("{n, plural, other {}}", [], "{n, plural, other {}}"),
     ],
 )  # fmt: skip
@@ -73,6 +77,7 @@ def test_many_combinations_are_translated_case_by_case() -> None:
         ("Caf&eacute;", [("html", "Caf&eacute;")]),
         ("see <file> & go", [("text", "see <file> & go")]),
         ("%{n} of $TOTAL$ for :name", [("text", "{0} of {1} for {2}")]),
+        ("v%s of %dx: 100%sure %s", [("text", "v{0} of {1}x: 100%sure %s")]),
         ("{0} %zu %lld {{x}}", []),
         ("<br> %s {name} &nbsp;", []),
         ("\ud800 broken", []),
