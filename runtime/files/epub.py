@@ -14,6 +14,7 @@ from translate_trt.runtime.files.mixed_text import Role, text_blocks
 from translate_trt.runtime.files.packages import Block, Package, package_text
 from translate_trt.runtime.files.segments import FileText, ReadOptions
 from translate_trt.runtime.files.xml_source import Element, XmlSource
+from translate_trt.runtime.text.languages import public_code
 
 _NAMESPACES = {
     "urn:oasis:names:tc:opendocument:xmlns:container": "container",
@@ -47,7 +48,7 @@ def read(content: bytes, options: ReadOptions) -> FileText:
     package = Package(content, options)
     _check_encryption(package)
     language = options.target_language or ""
-    language = language.replace("_", "-") if _LANGUAGE.fullmatch(language) else ""
+    language = public_code(language) if _LANGUAGE.fullmatch(language) else ""
     parts: list[tuple[str, XmlSource, list[Block]]] = []
     container = package.xml("META-INF/container.xml", _NAMESPACES)
     for element in container.root.iterate():

@@ -15,10 +15,10 @@ from gettext import c2py
 from typing import NamedTuple
 
 from translate_trt.runtime.errors import InputError, OptionError
-from translate_trt.runtime.files.languages import language_tag
 from translate_trt.runtime.files.messages import read_message
 from translate_trt.runtime.files.resources import TextSource, Values, line_error
 from translate_trt.runtime.files.segments import Encoding, FileText, ReadOptions
+from translate_trt.runtime.text.languages import public_code
 
 _TOKEN = re.compile(
     r"\s+|(?P<comment>#[^\r\n]*)|(?P<string>\"(?:[^\"\\\r\n]|\\.)*\")"
@@ -213,7 +213,7 @@ def _complete_header(
     if language is None:
         return
     for name, template, value in (
-        ("Language", r" *(?=\\n)", f" {language_tag(language).replace('-', '_')}"),
+        ("Language", r" *(?=\\n)", f" {public_code(language).replace('-', '_')}"),
         ("Plural-Forms", " *nplurals *= *INTEGER; *plural *= *EXPRESSION;?",
          f" nplurals={plurals.size}; plural={plurals.expression};"),
     ):  # fmt: skip
@@ -227,7 +227,7 @@ def _complete_header(
 
 
 def _usual_plurals(language: str | None) -> _Plurals:
-    tag = language_tag(language or "en").replace("-", "_")
+    tag = public_code(language or "en").replace("-", "_")
     for code in (tag, tag.split("_")[0]):
         for languages, forms in _PLURAL_FORMS.items():
             if code in languages.split():

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 
 from translate_trt.runtime.errors import InputError
-from translate_trt.runtime.files.languages import language_tag
 from translate_trt.runtime.files.resources import TextSource, Values
 from translate_trt.runtime.files.segments import FileText, ReadOptions
+from translate_trt.runtime.text.languages import public_code
 
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],]|[^\s"{}\[\],:]+', re.DOTALL)
 _MAX_DEPTH = 256
@@ -139,7 +139,7 @@ def read_arb(content: bytes, options: ReadOptions) -> FileText:
     source = JsonSource(content, options)
     locale = source.root.get("@@locale")
     if locale is not None and options.target_language is not None:
-        source.put(locale, language_tag(options.target_language).replace("-", "_"))
+        source.put(locale, public_code(options.target_language).replace("-", "_"))
     strings = (one for one in source.root.strings() if not one[0].startswith("@"))
     return _read(source, strings, options)
 

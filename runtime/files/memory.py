@@ -13,6 +13,7 @@ from xml.etree import ElementTree
 
 from translate_trt.runtime.errors import InputError, OptionError
 from translate_trt.runtime.files.translation import Origin, Translated
+from translate_trt.runtime.text.languages import base_of
 
 _LANGUAGE = "{http://www.w3.org/XML/1998/namespace}lang"
 # Elements of TMX that hold codes of a format and not text.
@@ -91,7 +92,7 @@ class TranslationMemory:
         if source_language is None or target_language is None:
             missing = "source_language" if source_language is None else "target_language"
             raise OptionError(f"a memory has pairs of many languages; give {missing}.")
-        languages = _base(source_language), _base(target_language)
+        languages = base_of(source_language), base_of(target_language)
         try:
             with path.open("rb") as file:
                 is_database = file.read(16).startswith(b"SQLite format 3")
@@ -162,10 +163,6 @@ def _with_variables(pair: _Pair, text: str) -> str | None:
     return _VARIABLE.sub(lambda found: waiting[found[0]].pop(0), pair.target)
 
 
-def _base(language: str) -> str:
-    return re.split("[-_]", language.lower())[0]
-
-
 def _tmx_pairs(path: Path, source: str, target: str) -> Iterator[tuple[str, str]]:
     for _, element in ElementTree.iterparse(path):
         if element.tag != "tu":
@@ -174,7 +171,7 @@ def _tmx_pairs(path: Path, source: str, target: str) -> Iterator[tuple[str, str]
         for variant in element.iter("tuv"):
             language = variant.get(_LANGUAGE) or variant.get("lang") or ""
             if (segment := variant.find("seg")) is not None:
-                texts.setdefault(_base(language), "".join(_text_of(segment)).strip())
+                texts.setdefault(base_of(language), "".join(_text_of(segment)).strip())
         if texts.get(source) and texts.get(target):
             yield texts[source], texts[target]
         element.clear()

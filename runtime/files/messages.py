@@ -29,7 +29,7 @@ _PLACEHOLDERS = re.compile(
     r"|%\{[^{}\n]*\}|%<\w+>"  # Ruby, C
     r"|(?<![\w%])%(?:[A-Za-z_]\w{2,}%(?![\w%])|L?[1-9]\d?\b(?![.$])|n\b|[-+0#]*(?:\d+|\*)?(?:\.(?:\d+|\*))?"
     r"(?:[zjtLq][diouxXeEfgG]|p)\b)"  # Symfony, Qt, C
-    r"|(?<=[^\W\d_])%[sd](?![^\W\d_])|(?<![\w%])(?<!\d )%[sd](?=[^\W\d_])"  # beside letters: v%s, %sK
+    r"|(?<=[^\W\d_])%[sd](?![^\W\d_])|(?<![\w%])(?<!\d )%[sd](?=[^\W\d_])"  # v%s, %sK
     r"|\$(?:\w+\$|t\([^()\n]*\))"  # WebExtensions, i18next
     r"|(?<![^\s(])(?::[A-Za-z_]\w*|@:?[A-Za-z_][\w.]*\b)"  # Laravel, Drupal, Vue
     r"|(?<![{$])\{(?=[^{}]*[\s$])\s*\$?[\w.-]+\s*(?:,[^{},'\n]*){0,2}\}(?!\})"  # ICU, Fluent

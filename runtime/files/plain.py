@@ -7,10 +7,16 @@ from collections.abc import Sequence
 
 from translate_trt.runtime.files.segments import FileText, ReadOptions, Segment, decode
 from translate_trt.runtime.text.encodings import check_encoding
+from translate_trt.runtime.text.languages import public_code
 
 # A paragraph of plain text with the blank lines after it: paragraphs are small enough to be
 # compared with those of a memory and with each other.
 _PARAGRAPH = re.compile(r"(?:[^\r\n]*\S[^\r\n]*(?:\r\n|\r|\n)?)+|\s+")
+
+# The language of a page, which its root declares.
+_LANGUAGE = re.compile(
+    r"""(<html\b[^>]*?\slang\s*=\s*)(?:"[^"<>]*"|'[^'<>]*'|[\w-]+)""", re.IGNORECASE
+)
 
 
 def read_text(content: bytes, options: ReadOptions) -> FileText:
@@ -33,10 +39,21 @@ def read_text(content: bytes, options: ReadOptions) -> FileText:
 
 
 def read_html(content: bytes, options: ReadOptions) -> FileText:
-    """Read a page: one segment of kind "html", whose blocks the core finds."""
+    """Read a page: one segment of kind "html", whose blocks the core finds.
+
+    A language that the page declares becomes the target language, if that is known.
+    """
     if options.encoding is None and not content.startswith((b"\xff\xfe", b"\xfe\xff")):
         check_encoding(content[:2048].decode("latin-1"), "html", "the page")
     text, encoding = decode(content, options)
     if not text.strip():
         return FileText((), lambda _: content)
-    return FileText([Segment(text, "html")], lambda translations: encoding.encode(translations[0]))
+    language = options.target_language and public_code(options.target_language)
+
+    def render(translations: Sequence[str]) -> bytes:
+        (page,) = translations
+        if page != text and language:
+            page = _LANGUAGE.sub(lambda found: f'{found[1]}"{language}"', page, count=1)
+        return encoding.encode(page)
+
+    return FileText([Segment(text, "html")], render)

@@ -11,10 +11,10 @@ from collections.abc import Callable, Sequence
 
 from translate_trt.runtime.errors import InputError
 from translate_trt.runtime.files.json_resources import JsonNode, JsonSource
-from translate_trt.runtime.files.languages import language_tag
 from translate_trt.runtime.files.messages import Message, read_message
 from translate_trt.runtime.files.resources import Values
 from translate_trt.runtime.files.segments import FileText, ReadOptions
+from translate_trt.runtime.text.languages import public_code
 
 
 def read(content: bytes, options: ReadOptions) -> FileText:
@@ -25,7 +25,7 @@ def read(content: bytes, options: ReadOptions) -> FileText:
         raise InputError("is no catalogue of Xcode: it lacks sourceLanguage or strings.")
     if options.target_language is None:
         raise InputError("needs the target language, for which it gets translations.")
-    target, values = language_tag(options.target_language), Values(options)
+    target, values = public_code(options.target_language), Values(options)
     for key, entry in strings.children:
         flag = entry.get("shouldTranslate")
         is_fixed = flag is not None and source.text[flag.start : flag.end] == "false"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from translate_trt.runtime.errors import InputError
 from translate_trt.runtime.files.inline_codes import read_inline
-from translate_trt.runtime.files.languages import is_same_language, language_tag
 from translate_trt.runtime.files.resources import Values
 from translate_trt.runtime.files.segments import FileText, ReadOptions
 from translate_trt.runtime.files.xml_source import Element, XmlSource, escape_attribute
+from translate_trt.runtime.text.languages import is_same_language, public_code
 
 _HIDDEN = ("bpt", "ept", "ph", "it", "ut")
 _NAMESPACES = {
@@ -48,7 +48,7 @@ def read(content: bytes, options: ReadOptions) -> FileText:
             variant = segment.parent or unit
             tag, name = source.tag_name(variant), source.tag_name(segment)
             key = "xml:lang" if "xml:lang" in variant.attributes else "lang"
-            code = escape_attribute(language_tag(options.target_language or ""))
+            code = escape_attribute(public_code(options.target_language or ""))
             before, inner, after = (source.text(*found) for found in (
                 (unit.inner, variant.start), (variant.inner, segment.start),
                 (segment.end, variant.inner_end),

@@ -13,11 +13,11 @@ from typing import NamedTuple
 
 from translate_trt.runtime.errors import InputError
 from translate_trt.runtime.files.inline_codes import read_inline
-from translate_trt.runtime.files.languages import language_tag
 from translate_trt.runtime.files.messages import Message
 from translate_trt.runtime.files.resources import Values
 from translate_trt.runtime.files.segments import FileText, ReadOptions
 from translate_trt.runtime.files.xml_source import Element, XmlSource
+from translate_trt.runtime.text.languages import public_code
 
 _NAMESPACES = {
     **dict.fromkeys((f"urn:oasis:names:tc:xliff:document:1.{minor}" for minor in (1, 2)), ""),
@@ -68,7 +68,7 @@ def read(content: bytes, options: ReadOptions) -> FileText:
     if options.target_language is not None:
         for element in root.iterate():
             if element.name == version.holder and version.language not in element.attributes:
-                tag = language_tag(options.target_language)
+                tag = public_code(options.target_language)
                 source.set_attribute(element, version.language, tag)
     return values.file_text(source.render)
 

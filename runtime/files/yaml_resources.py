@@ -10,9 +10,9 @@ from typing import NamedTuple
 import yaml
 
 from translate_trt.runtime.errors import InputError
-from translate_trt.runtime.files.languages import is_same_language, language_tag
 from translate_trt.runtime.files.resources import TextSource, Values
 from translate_trt.runtime.files.segments import FileText, ReadOptions
+from translate_trt.runtime.text.languages import is_same_language, public_code
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _STRING = "tag:yaml.org,2002:str"
@@ -74,7 +74,7 @@ def read(content: bytes, options: ReadOptions) -> FileText:
     if len(roots) == 1 and options.target_language is not None:
         root = roots[0]
         if is_same_language(root.value, options.source_language):
-            tag = language_tag(options.target_language)
+            tag = public_code(options.target_language)
             source.replace(*_range(root), _double_quoted(tag, False)
                            if root.style in ("'", '"') or not _is_string(tag) else tag)  # fmt: skip
     return values.file_text(source.render)

@@ -30,11 +30,11 @@ from translate_trt.runtime.serve.http.deepl_store import Document, StoredGlossar
 from translate_trt.runtime.serve.http.file_job import FileJob, open_file
 from translate_trt.runtime.serve.http.file_store import file_answer
 from translate_trt.runtime.serve.http.http_error import ApiKeyError, HttpError, as_http_error
-from translate_trt.runtime.serve.http.languages import language_name
 from translate_trt.runtime.serve.http.messages import FileQuery, TranslateQuery
 from translate_trt.runtime.serve.http.receiving import read_query, read_upload
 from translate_trt.runtime.serve.http.server_state import AUTO, ServerState, json_answer
 from translate_trt.runtime.serve.http.text_answer import answer_texts
+from translate_trt.runtime.text.languages import language_name
 
 router = APIRouter(prefix="/v2", tags=["DeepL"])
 

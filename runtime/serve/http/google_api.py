@@ -14,11 +14,11 @@ from pydantic import BaseModel, ConfigDict, Field
 from translate_trt.runtime.serve.http.api_keys import ApiKey
 from translate_trt.runtime.serve.http.api_schema import TRANSLATING, answers, body_of
 from translate_trt.runtime.serve.http.http_error import ApiKeyError, HttpError
-from translate_trt.runtime.serve.http.languages import language_name
 from translate_trt.runtime.serve.http.messages import TranslateQuery
 from translate_trt.runtime.serve.http.receiving import read_query
 from translate_trt.runtime.serve.http.server_state import AUTO, ServerState, json_answer
 from translate_trt.runtime.serve.http.text_answer import answer_texts
+from translate_trt.runtime.text.languages import language_name
 
 router = APIRouter(prefix="/language/translate/v2", tags=["Google"])
 

@@ -19,7 +19,6 @@ from translate_trt.runtime.serve.http.api_schema import (
 from translate_trt.runtime.serve.http.file_job import open_file
 from translate_trt.runtime.serve.http.file_store import file_answer
 from translate_trt.runtime.serve.http.http_error import HttpError
-from translate_trt.runtime.serve.http.languages import language_name
 from translate_trt.runtime.serve.http.messages import (
     DetectedLanguage,
     DetectQuery,
@@ -33,6 +32,7 @@ from translate_trt.runtime.serve.http.messages import (
 from translate_trt.runtime.serve.http.receiving import read_query, read_upload
 from translate_trt.runtime.serve.http.server_state import AUTO, ServerState, json_answer
 from translate_trt.runtime.serve.http.text_answer import answer_texts
+from translate_trt.runtime.text.languages import language_name
 
 router = APIRouter(tags=["LibreTranslate"])
 

@@ -11,7 +11,6 @@ from translate_trt.runtime.bundle.manifest import MANIFEST_NAME
 from translate_trt.runtime.errors import TranslateTrtError
 from translate_trt.runtime.serve.http.http_error import busy
 from translate_trt.runtime.serve.http.http_settings import HttpSettings
-from translate_trt.runtime.serve.http.languages import public_code
 from translate_trt.runtime.serve.http.routing import Routes
 from translate_trt.runtime.serve.http.served_bundle import (
     BundleSource,
@@ -19,6 +18,7 @@ from translate_trt.runtime.serve.http.served_bundle import (
     bundle_languages,
     open_translator,
 )
+from translate_trt.runtime.text.languages import public_code
 
 
 class LoadedBundles:

@@ -12,10 +12,10 @@ from translate_trt.runtime.files.translation import kind_arguments
 from translate_trt.runtime.line_request import LineRequest
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.serve.http.http_error import HttpError
-from translate_trt.runtime.serve.http.languages import language_name, match_code
 from translate_trt.runtime.serve.http.messages import Query, TextQuery
 from translate_trt.runtime.serve.http.served_bundle import ServedBundle
 from translate_trt.runtime.text.glossary import Entry, Glossary
+from translate_trt.runtime.text.languages import language_name, match_code
 from translate_trt.runtime.text.sentences import base_language
 from translate_trt.runtime.translator import Translator
 

@@ -17,8 +17,8 @@ from translate_trt.runtime.cores import available_cores
 from translate_trt.runtime.errors import BundleError, OptionError
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.serve.http.http_settings import HttpSettings
-from translate_trt.runtime.serve.http.languages import match_code, public_code
 from translate_trt.runtime.service import TranslationService
+from translate_trt.runtime.text.languages import match_code, public_code
 from translate_trt.runtime.translator import Translator
 
 log = logging.getLogger("translate_trt")

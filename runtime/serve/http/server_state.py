@@ -25,7 +25,6 @@ from translate_trt.runtime.serve.http.health_check import HealthCheck
 from translate_trt.runtime.serve.http.http_error import ApiKeyError, HttpError
 from translate_trt.runtime.serve.http.http_metrics import HttpMetrics
 from translate_trt.runtime.serve.http.http_settings import HttpSettings
-from translate_trt.runtime.serve.http.languages import language_name, match_code
 from translate_trt.runtime.serve.http.loaded_bundles import LoadedBundles
 from translate_trt.runtime.serve.http.messages import Query, TextQuery
 from translate_trt.runtime.serve.http.rate_limit import RateLimit, client_name
@@ -33,6 +32,7 @@ from translate_trt.runtime.serve.http.routing import Step
 from translate_trt.runtime.serve.http.served_bundle import BundleSource
 from translate_trt.runtime.serve.http.text_translation import TextTranslation
 from translate_trt.runtime.serve.http.tracing import start_tracing
+from translate_trt.runtime.text.languages import language_name, match_code
 from translate_trt.runtime.text.sentences import is_translatable
 
 log = logging.getLogger("translate_trt")

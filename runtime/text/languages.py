@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-
-import langcodes
+from typing import Any
 
 # Codes that clients may send; others are unknown without a look-up.
 _CODE = re.compile(r"[A-Za-z]{2,3}([-_][A-Za-z0-9]{2,8}){0,3}")
@@ -20,17 +19,18 @@ _CACHED = 4096
 def public_code(code: str) -> str:
     """Return the shortest BCP 47 code for a model's code, such as "de" for "deu_Latn".
 
-    A code that names no language is returned unchanged.
+    A code that names no language, or any code where langcodes is not installed, is returned
+    unchanged but for its underscores.
     """
     tag = _parse(code)
-    return code if tag is None else tag
+    return code.replace("_", "-") if tag is None else tag
 
 
 @lru_cache(_CACHED)
 def language_name(code: str) -> str:
     """Return the name of a language in English, or the code if it names no language."""
     tag = _parse(code)
-    return code if tag is None else str(langcodes.Language.get(tag).display_name())
+    return code if tag is None else str(_langcodes().Language.get(tag).display_name())
 
 
 def match_code(code: str, available: tuple[str, ...]) -> str | None:
@@ -49,6 +49,7 @@ def _nearest(code: str, available: tuple[str, ...]) -> str | None:
     tag = _parse(code)
     if tag is None:
         return None
+    langcodes = _langcodes()
     language = langcodes.Language.get(tag).language
     same = [one for one in available if one.partition("-")[0] == language]
     if tag in same or not same:
@@ -57,8 +58,27 @@ def _nearest(code: str, available: tuple[str, ...]) -> str | None:
     return None if found is None else str(found)
 
 
+def is_same_language(first: str | None, second: str | None) -> bool:
+    """Return whether two codes name the same language, whatever the region and the script."""
+    return None not in (first, second) and base_of(first or "") == base_of(second or "")
+
+
+def base_of(code: str) -> str:
+    """Return the language of a code without script and region, such as "de" of "de_AT"."""
+    return public_code(code).partition("-")[0].lower()
+
+
+def _langcodes() -> Any:
+    """Import langcodes when a code is looked up: it is a package of extras, and takes 50 ms."""
+    try:
+        import langcodes
+    except ModuleNotFoundError:
+        return None
+    return langcodes
+
+
 def _parse(code: str) -> str | None:
-    if not _CODE.fullmatch(code):
+    if not _CODE.fullmatch(code) or (langcodes := _langcodes()) is None:
         return None
     try:
         tag = langcodes.Language.get(langcodes.standardize_tag(code, macro=True))

@@ -1,0 +1,48 @@
+"""Plain text and HTML."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from support.file_texts import capitals, rendered, texts
+
+from translate_trt.runtime.errors import InputError
+
+
+def test_paragraphs_keep_what_is_between_them() -> None:
+    content = b"\xef\xbb\xbf\r\n One\r\n two\r\n\r\n \t\r\nThree"
+    assert texts(content, "a.txt") == ["One\r\n two\r\n", "Three"]
+    assert rendered(content, "a.txt") == content
+    assert rendered(content, "a.txt", capitals) == content.upper()
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "cp1252"])
+def test_encodings(encoding: str) -> None:
+    content = "Stra\u00dfe \u00fc\n".encode(encoding)
+    options = {"encoding": encoding} if encoding == "cp1252" else {}
+    assert rendered(content, "a.txt", **options) == content
+    assert rendered(content, "a.txt", lambda _: "\u00e4", **options).decode(encoding) == "\u00e4"
+    # What an encoding lacks is written in UTF-8.
+    other = rendered("a".encode("cp1252"), "a.txt", lambda _: "\u0153\u4e00", encoding="cp1252")
+    assert other.decode() == "\u0153\u4e00"
+
+
+def test_random_text() -> None:
+    rng = random.Random(2)
+    for _ in range(500):
+        content = "".join(
+            rng.choices(("a", " ", "\t", "\n", "\r\n", "\r", "\u4e00", "\f", "."), k=20)
+        )
+        assert rendered(content.encode(), "a.txt") == content.encode()
+        assert rendered(content.encode(), "a.txt", capitals) == content.upper().encode()
+
+
+def test_the_language_of_a_page() -> None:
+    page = b"<!DOCTYPE html><html class=a lang='en'><p lang=fr>One</p></html>"
+    assert rendered(page, "a.html", target_language="de") == page
+    found = rendered(page, "a.html", capitals, target_language="deu_Latn")
+    assert found == page.replace(b"'en'", b'"de"').replace(b"One", b"ONE")
+    assert rendered(b" \n", "a.htm") == b" \n"
+    with pytest.raises(InputError):
+        texts(b'<meta charset="latin1">', "a.html")
