@@ -294,7 +294,7 @@ class _Summary:
     def __init__(self) -> None:
         self._begin = time.perf_counter()
         self._origins: Counter[str] = Counter()
-        self._files = self._failed = self._characters = 0
+        self._files = self._failed = self._characters = self._long = 0
 
     def add(self, outcome: FileOutcome) -> None:
         """Count a file, and report why it failed."""
@@ -304,6 +304,10 @@ class _Summary:
             log.error("%s", outcome.error)
         self._origins.update(one.origin.name for one in outcome.translated)
         self._characters += sum(len(segment.text) for segment in outcome.segments)
+        self._long += sum(
+            segment.length is not None and len(translated.text) > segment.length
+            for segment, translated in zip(outcome.segments, outcome.translated, strict=False)
+        )
 
     def end(self) -> None:
         """Log the counts.
@@ -317,6 +321,8 @@ class _Summary:
             seconds, self._characters / seconds,
             ", ".join(f"{count} {name}" for name, count in sorted(self._origins.items())) or "0",
         )  # fmt: skip
+        if self._long:
+            log.warning("%d translations are longer than their file allows (maxwidth)", self._long)
         if self._failed:
             raise InputError(
                 f"{self._failed} of {self._files} files were not translated; see the errors above."
