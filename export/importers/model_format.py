@@ -96,8 +96,9 @@ class ModelFormat:
 
 
 def matches(names: Collection[str], pattern: str) -> list[str]:
-    """Return the names that match a pattern, sorted; upper and lower case differ."""
-    return sorted(fnmatch.filter(names, pattern)) if names else []
+    """Return the names in the pattern's directory that match, sorted; case matters."""
+    depth = pattern.count("/")
+    return sorted(name for name in fnmatch.filter(names, pattern) if name.count("/") == depth)
 
 
 def checkpoint_in(directory: Path, command: str, *patterns: str) -> Path:

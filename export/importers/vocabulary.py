@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -257,9 +257,12 @@ def make_tokenizers(
                 "--source-spm."
             )
         return token_maps, (word_tokenizer(source), word_tokenizer(target))
+    second = second or first
+    names = set(source.names), set(target.names)
+    every = names if second != first else (names[0] | names[1],) * 2
     sides = [
-        _Remapping(path, token_map, is_word, is_hidden)
-        for path, token_map in ((first, source), (second or first, target))
+        _Remapping(path, token_map, is_word, is_hidden, known)
+        for path, token_map, known in zip((first, second), token_maps, every, strict=True)
     ]
     counts = [len(side.missing) for side in sides]
     if source is target:
@@ -272,6 +275,13 @@ def make_tokenizers(
 class _Remapping:
     """Remapping of a SentencePiece model; see `make_tokenizers`.
 
+    Args:
+        path: Path of the model.
+        token_map: Map of its side.
+        is_word: See `make_tokenizers`.
+        is_hidden: See `make_tokenizers`.
+        known: Tokens of all sides that the model is of.
+
     Attributes:
         missing: Pieces that the vocabulary lacks.
     """
@@ -282,6 +292,7 @@ class _Remapping:
         token_map: TokenMap,
         is_word: Callable[[str], bool],
         is_hidden: Callable[[str], bool],
+        known: Set[str],
     ) -> None:
         self._path, self._model = path, read_sentencepiece(path)
         self._is_word, self._is_hidden = is_word, is_hidden
@@ -293,10 +304,11 @@ class _Remapping:
         self._unknown_score = min(scores, default=0.0) - _UNKNOWN_PENALTY
         names = set(token_map.names)
         self.missing = [piece for piece in self._known if piece not in names]
-        if len(self.missing) > _MAX_MISSING_SHARE * len(pieces):
+        foreign = [piece for piece in self.missing if piece not in known]
+        if len(foreign) > _MAX_MISSING_SHARE * len(pieces):
             raise InputError(
-                f"{path} has {len(self.missing)} pieces that the model's vocabulary lacks, "
-                f"{self.missing[0]!r} first; it is another model's tokenizer."
+                f"{path} has {len(foreign)} pieces that the model's vocabulary lacks, "
+                f"{foreign[0]!r} first; it is another model's tokenizer."
             )
 
     def remap(self, token_map: TokenMap) -> bytes:
@@ -344,6 +356,23 @@ class _Remapping:
         # Byte-pair merges pass through unused pieces, but not through control pieces.
         kind = _Piece.CONTROL if self._is_bpe else _Piece.UNUSED
         return _Piece(piece=token, score=0.0, type=kind)
+
+
+def hide_tokens(content: bytes, tokens: Sequence[int]) -> bytes:
+    """Return a SentencePiece model whose decoded text omits tokens, unless they are words' pieces.
+
+    Args:
+        content: Serialized model.
+        tokens: Tokens that a translation begins with.
+    """
+    if not tokens:
+        return content
+    model = _Model.FromString(content)
+    for token in tokens:
+        if model.pieces[token].type in (_Piece.UNUSED, _Piece.USER_DEFINED):
+            model.pieces[token].type = _Piece.CONTROL
+    hidden: bytes = model.SerializeToString()
+    return hidden
 
 
 def read_sentencepiece(path: Path) -> Any:
