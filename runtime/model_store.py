@@ -40,6 +40,8 @@ _PART = "[A-Za-z0-9](?:[A-Za-z0-9._-]{0,94}[A-Za-z0-9_])?"
 _NAME = re.compile(f"{_PART}(?:/{_PART})?")
 #: Beginning of the names of models of Firefox, as users type them: `firefox:en-de`.
 FIREFOX = "firefox:"
+#: The same for packages of Argos Translate.
+ARGOS = "argos:"
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,7 @@ class ModelRecord:
 
     Attributes:
         name: Name of the model, as OWNER/NAME or NAME.
-        source: Kind of the origin: "hub", or "firefox".
+        source: Kind of the origin: "hub", "firefox", or "argos".
         repository: Repository or language pair at the origin.
         revision: Commit hash or version of the files.
         license: License that the origin states; None for none.
@@ -214,7 +216,7 @@ def advice_for(missing: Path) -> str | None:
 
 
 def _stored(name: str) -> str:
-    return f"firefox/{name[len(FIREFOX) :]}" if name.startswith(FIREFOX) else name
+    return name.replace(":", "/", 1) if name.startswith((FIREFOX, ARGOS)) else name
 
 
 def _is_name(text: str) -> bool:

@@ -80,13 +80,26 @@ def import_() -> None:
 @click.argument("directory", type=PATH)
 @_saved
 def auto(directory: Path) -> Imported:
-    """Import DIRECTORY, a model of any format below, recognized by its files."""
+    """Import DIRECTORY, a model of any format below, recognized by its files, or an .argosmodel."""
     from translate_trt.export.importers.recognition import import_directory
 
     languages = click.get_current_context().params["languages"]
     model, imported = import_directory(directory, languages)
     click.echo(f"{directory}: {model.title}")
     return imported
+
+
+@import_.command()
+@click.argument("package", type=PATH)
+@_saved
+def argos(package: Path) -> Imported:
+    """Import PACKAGE of Argos Translate, an .argosmodel file or the directory of an installed one.
+
+    The languages are those of the package.
+    """
+    from translate_trt.export.importers.ctranslate2.argos_package import import_argos
+
+    return import_argos(package)
 
 
 @import_.command()

@@ -42,6 +42,7 @@ class Imported:
         activation_scales: Largest magnitude of the input of each matmul, by the names of
             `matmul_weights` (train/activation_scales.py), if the import keeps recorded ones.
         alignment_heads: Cross-attention that the toolkit takes alignments from, in this model.
+        languages: Codes of source and target that the files name.
     """
 
     model: Transformer
@@ -52,6 +53,7 @@ class Imported:
     shortlist: Shortlist | None = None
     activation_scales: Mapping[str, float] | None = None
     alignment_heads: AttentionHeads | None = None
+    languages: tuple[str | None, str | None] = (None, None)
 
     def save(
         self,
@@ -60,17 +62,18 @@ class Imported:
         force: bool = False,
         inputs: Sequence[Path] = (),
     ) -> None:
-        """Write the model as a checkpoint.
+        """Write the model as a checkpoint; given languages replace those of the files.
 
         Raises:
             OutputError: `path` exists and `force` is not set, `path` overlaps the `inputs` that
                 the model was read from, or writing fails.
         """
         search = _SEARCH | self.search
+        source, target = (a or b for a, b in zip(languages, self.languages, strict=True))
         save_imported(
             path, self.model, self.tokenizers, {"imported_from": self.origin},
-            DecodingDefaults(*languages, search, self.prompt, self.alignment_heads), force, inputs,
-            self.shortlist, self.activation_scales,
+            DecodingDefaults(source, target, search, self.prompt, self.alignment_heads), force,
+            inputs, self.shortlist, self.activation_scales,
         )  # fmt: skip
 
 

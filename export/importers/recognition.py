@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from translate_trt.export.importers import fairseq, opennmt_py
-from translate_trt.export.importers.ctranslate2 import converted
+from translate_trt.export.importers.ctranslate2 import argos_package, converted
 from translate_trt.export.importers.hugging_face import bart, m2m100, marian
 from translate_trt.export.importers.imported import Imported
 from translate_trt.export.importers.input_files import load_json
@@ -41,8 +41,8 @@ BUNDLE = ModelFormat(
 
 #: All formats, each declared beside its importer.
 FORMATS = (
-    BUNDLE, CHECKPOINT, marian.FORMAT, m2m100.FORMAT, bart.FORMAT, converted.FORMAT,
-    model_folder.FORMAT, fairseq.FORMAT, opennmt_py.FORMAT,
+    BUNDLE, CHECKPOINT, marian.FORMAT, m2m100.FORMAT, bart.FORMAT, argos_package.FORMAT,
+    converted.FORMAT, model_folder.FORMAT, fairseq.FORMAT, opennmt_py.FORMAT,
 )  # fmt: skip
 
 # Files in a message.
@@ -54,7 +54,7 @@ def recognize(place: str, names: Collection[str], read_json: Callable[[str], Any
 
     Args:
         place: Directory or repository, for messages.
-        names: Names of its files, without those in subdirectories.
+        names: Names of its files; of those in subdirectories, only model/ matters.
         read_json: Reads a JSON file of the model by its name.
 
     Raises:
@@ -112,15 +112,19 @@ def _why(
 
 
 def recognize_directory(directory: Path) -> ModelFormat:
-    """Return the format of the model in a directory.
+    """Return the format of the model in a directory, or of a packed package.
 
     Raises:
-        InputError: The directory is missing or a file, or its files are of no format or of several.
+        InputError: The directory is missing or another file, or its files are of no format or of
+            several.
     """
+    if argos_package.is_packed(directory):
+        return argos_package.FORMAT
     if not directory.is_dir():
         what = "is a file: pass its directory, or the file to a command such as import marian"
         raise InputError(f"{directory} {what if directory.exists() else 'does not exist'}.")
-    names = [path.name for path in directory.iterdir() if path.is_file()]
+    paths = (*directory.iterdir(), *directory.glob("model/*"))
+    names = [path.relative_to(directory).as_posix() for path in paths if path.is_file()]
     return recognize(str(directory), names, lambda name: load_json(directory / name))
 
 

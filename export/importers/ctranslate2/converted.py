@@ -42,7 +42,11 @@ from translate_trt.export.importers.matrices import Matrices
 from translate_trt.export.importers.model_format import ModelFormat, need
 from translate_trt.export.importers.prompt_format import Format
 from translate_trt.export.importers.tensors import STACKS, StackNames, read_modules
-from translate_trt.export.importers.vocabulary import TokenMap, make_tokenizers
+from translate_trt.export.importers.vocabulary import (
+    TokenMap,
+    hide_tokens,
+    make_tokenizers,
+)
 from translate_trt.runtime.bundle.prompt import Prompt
 from translate_trt.runtime.errors import InputError
 from translate_trt.train.config import ModelConfig
@@ -94,6 +98,7 @@ def import_ctranslate2(
     target_model: Path | None = None,
     source_format: str | None = None,
     target_prefix: str | None = None,
+    fallback_format: str | None = None,
 ) -> Imported:
     """Import a directory that a converter of CTranslate2 wrote.
 
@@ -107,6 +112,7 @@ def import_ctranslate2(
             the model's files, or from a known model family.
         target_prefix: Tokens that translations begin with, such as "{target_language}". Default:
             as for `source_format`.
+        fallback_format: `source_format` with a `target_prefix`, where no file tells it.
 
     Raises:
         InputError: A file is missing or damaged, the model is not supported, or it needs a
@@ -119,7 +125,9 @@ def import_ctranslate2(
     token_maps = read_token_maps(directory, settings)
     source_model = source_model or find_file(directory, _TOKENIZERS)
     target_model = target_model or find_file(directory, ("target.spm",)) or source_model
-    spec = _prompt_spec(directory, variables, settings, token_maps, source_format, target_prefix)
+    spec = _prompt_spec(
+        directory, variables, settings, token_maps, source_format, target_prefix, fallback_format
+    )
     token_maps, tokenizers = make_tokenizers(
         (source_model, target_model), token_maps, is_opus_language,
         is_hidden=lambda token: spec.languages,
@@ -128,6 +136,7 @@ def import_ctranslate2(
     variables.check_all_used()
     model = build_model(config, weights, directory)
     prompt = spec.prompt or opus_prompt(token_maps[0].names, tokenizers[0])
+    tokenizers = tokenizers[0], hide_tokens(tokenizers[1], prompt.target)
     shortlist = read_vocabulary_map(directory / NAME, token_maps, content_hash(*tokenizers))
     heads = first_heads(directory, config, *variables.alignment())
     return Imported(
@@ -157,11 +166,12 @@ def _prompt_spec(
     token_maps: tuple[TokenMap, TokenMap],
     source_format: str | None,
     target_prefix: str | None,
+    fallback_format: str | None,
 ) -> _PromptSpec:
     """Determine the prompt from the caller's formats, the model's files or a known model family."""
     # The end token is certain if config.json names it, or if the model is Marian's.
     known_end = settings.source_end or variables.zero_start()
-    default = None
+    default = fallback_format
     if known_end:
         default = "{text} " + settings.end
     elif _OPENNMT in token_maps[0].names:
