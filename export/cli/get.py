@@ -12,8 +12,9 @@ import click
 from translate_trt.runtime.bundle.manifest import read_manifest
 from translate_trt.runtime.cli.command import Command
 from translate_trt.runtime.cli.names import threads_flag
-from translate_trt.runtime.errors import OutputError
+from translate_trt.runtime.errors import OptionError, OutputError
 from translate_trt.runtime.model_store import (
+    ARGOS,
     FIREFOX,
     VARIABLE,
     check_name,
@@ -29,8 +30,8 @@ if TYPE_CHECKING:
 @click.argument("name")
 @click.option(
     "--revision",
-    help="Branch, tag or commit of the repository, or version of a model of Firefox. Default: the "
-    "branch main, or the newest version.",
+    help="Branch, tag or commit of the repository, or version of a model of Firefox or Argos. "
+    "Default: the branch main, or the newest version.",
 )
 @click.option(
     "--target", "targets", multiple=True,
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 @click.option("--as", "chosen", metavar="NAME", help="Name of the installed model. Default: NAME.")
 @click.option(
     "--languages", nargs=2, metavar="SOURCE TARGET", default=(None, None),
-    help="Codes of the two languages. Default: those in the name of an OPUS-MT or Firefox model.",
+    help="Codes of the two languages. Default: those of a model of OPUS-MT, Firefox or Argos.",
 )  # fmt: skip
 @click.option(
     "--attention/--no-attention",
@@ -66,14 +67,18 @@ def get(
     """Install the model NAME, which other commands then take as their bundle.
 
     NAME is a repository of the Hugging Face Hub, such as Helsinki-NLP/opus-mt-en-de, or
-    firefox:en-de for a model of Firefox. The repository has a model of a format that `import auto`
-    recognizes, a checkpoint, or a bundle. Only the files that are needed are downloaded, at a fixed
-    commit; complete ones are kept if the command is interrupted. A model is imported, exported and
-    compared with PyTorch on sample sentences (docs/models.md).
+    firefox:en-de for a model of Firefox, or argos:en-de for a package of Argos Translate; one of
+    this machine is argos:PATH, with a slash and --as. The repository has a model of a format that
+    `import auto` recognizes, a checkpoint, or a bundle. Only the files that are needed are
+    downloaded, at a fixed commit; complete ones are kept if the command is interrupted. A model is
+    imported, exported and compared with PyTorch on sample sentences (docs/models.md).
     """
     from translate_trt.export.hub.install import InstallOptions, install
 
-    check_name(name)
+    if not _is_local(name):
+        check_name(name)
+    elif chosen is None:
+        raise OptionError(f"{name} has no name for the installed model; add --as NAME.")
     stored = check_name(chosen or name)
     store = models_directory()
     if store is None:
@@ -89,6 +94,11 @@ def get(
     click.echo(_command(record.name))
 
 
+def _is_local(name: str) -> bool:
+    """Return whether a name is the path of a package."""
+    return name.startswith(ARGOS) and "/" in name
+
+
 def _open(name: str, revision: str | None, downloads: Path, offline: bool) -> Origin:
     """Look up the model at its origin."""
     if name.startswith(FIREFOX):
@@ -96,6 +106,13 @@ def _open(name: str, revision: str | None, downloads: Path, offline: bool) -> Or
 
         pair = name[len(FIREFOX) :]
         return FirefoxModel.open(pair, revision, downloads / "firefox", offline)
+    if name.startswith(ARGOS):
+        from translate_trt.export.hub.argos import ArgosOrigin
+
+        rest = name[len(ARGOS) :]
+        if _is_local(name):
+            return ArgosOrigin.local(Path(rest))
+        return ArgosOrigin.open(rest, revision, downloads / "argos", offline)
     from translate_trt.export.hub.repository import HubRepository
 
     return HubRepository.open(name, revision, downloads / "hub", offline)

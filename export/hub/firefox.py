@@ -7,7 +7,6 @@ Hashes of the attachment and of its decompressed content are in the record.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections import defaultdict
@@ -16,12 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from translate_trt.export.hub.origin import RemoteFile
+from translate_trt.export.hub.origin import RemoteFile, read_listing
 from translate_trt.runtime.errors import DownloadError, OptionError
-from translate_trt.runtime.io.atomic_files import new_file, write_bytes_atomically
+from translate_trt.runtime.io.atomic_files import new_file
 from translate_trt.runtime.io.compression import decompressed, reading_compressed
 from translate_trt.train.data.corpora import Archive
-from translate_trt.train.data.download import download, read_url
+from translate_trt.train.data.download import download
 
 #: Environment variable with the base URL of another Remote Settings server.
 VARIABLE = "TRANSLATE_TRT_FIREFOX_SERVER"
@@ -89,8 +88,9 @@ class FirefoxModel:
         if found is None:
             raise OptionError(f"{pair!r:.100} is not a language pair; write firefox:en-de.")
         server = os.environ.get(VARIABLE, SERVER).rstrip("/")
-        listing = _read(f"{server}/{_RECORDS}", downloads / "records.json", offline)
-        about = _read(f"{server}/", downloads / "server.json", offline)
+        what = "model of Firefox"
+        listing = read_listing(f"{server}/{_RECORDS}", downloads / "records.json", offline, what)
+        about = read_listing(f"{server}/", downloads / "server.json", offline, what)
         try:
             attachments = str(about["capabilities"]["attachments"]["base_url"])
             listed = [record for record in listing["data"] if isinstance(record, dict)]
@@ -188,24 +188,6 @@ def _numbers(version: str) -> tuple[int, ...]:
 def _preference(architecture: str) -> tuple[int, str]:
     known = architecture in _ARCHITECTURES
     return (_ARCHITECTURES.index(architecture) if known else len(_ARCHITECTURES), architecture)
-
-
-def _read(url: str, kept: Path, offline: bool) -> Any:
-    """Read a JSON document, or the copy of the last time."""
-    try:
-        if offline:
-            content = kept.read_bytes()
-        else:
-            content = read_url(url)
-            kept.parent.mkdir(parents=True, exist_ok=True)
-            write_bytes_atomically(kept, content)
-        return json.loads(content)
-    except FileNotFoundError as error:
-        raise DownloadError(
-            "no model of Firefox was downloaded before, and the network is not used (--offline)."
-        ) from error
-    except (ValueError, RecursionError) as error:
-        raise DownloadError(f"{kept if offline else url} is not JSON; try again.") from error
 
 
 def _decompress(packed: Path, path: Path) -> None:

@@ -123,7 +123,7 @@ def _tell_license(origin: Origin, tell: Callable[[str], None]) -> None:
 def _fetch(origin: Origin, names: Iterable[str], tell: Callable[[str], None]) -> dict[str, Path]:
     names = sorted(names)
     size = sum(origin.files[name].bytes or 0 for name in names)
-    tell(f"downloading {len(names)} files, {size / 1e6:.1f} MB")
+    tell(f"fetching {len(names)} files" + (f", {size / 1e6:.1f} MB" if size else ""))
     return origin.fetch(names)
 
 
@@ -191,7 +191,7 @@ def _convert(
     attention = options.attention is not False
     if options.targets:  # names are checked before hours of downloads
         BuildOptions(options.targets, attention=attention)
-    names = [name for name in origin.files if "/" not in name]
+    names = [name for name in origin.files if "/" not in name.removeprefix("model/")]
     model = recognize(
         origin.repository, names, lambda name: load_json(origin.fetch([name])[name])
     )  # fmt: skip
@@ -241,6 +241,7 @@ def _check_packages(origin: Origin) -> None:
 def _link(files: dict[str, Path], directory: Path) -> None:
     """Make the files appear in a directory of their own, where no other file confuses an import."""
     for name, path in files.items():
+        (directory / name).parent.mkdir(parents=True, exist_ok=True)
         try:
             os.symlink(path.resolve(), directory / name)
         except OSError:  # Windows without the right to create links

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from translate_trt.runtime.errors import DownloadError
+from translate_trt.runtime.io.atomic_files import write_bytes_atomically
 from translate_trt.runtime.io.hashing import sha256_of_file
+from translate_trt.train.data.download import read_url
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,34 @@ class RemoteFile:
                 f"{self.name} has {expected[0]} {found}, but the origin states {expected[1]}: the "
                 "download is damaged and was removed; run the command again."
             )
+
+
+def read_listing(url: str, kept: Path, offline: bool, what: str) -> Any:
+    """Read a JSON document of an origin, or the copy of the last time.
+
+    Args:
+        url: Address of the document.
+        kept: Path of the copy.
+        offline: Use the copy.
+        what: Kind of the models, for messages.
+
+    Raises:
+        DownloadError: The document cannot be read, or is not JSON.
+    """
+    try:
+        if offline:
+            content = kept.read_bytes()
+        else:
+            content = read_url(url)
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            write_bytes_atomically(kept, content)
+        return json.loads(content)
+    except FileNotFoundError as error:
+        raise DownloadError(
+            f"no {what} was downloaded before, and the network is not used (--offline)."
+        ) from error
+    except (ValueError, RecursionError) as error:
+        raise DownloadError(f"{kept if offline else url} is not JSON; try again.") from error
 
 
 def _git_hash(path: Path, size: int) -> str:
