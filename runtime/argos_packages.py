@@ -25,12 +25,11 @@ from translate_trt.runtime.bundle.manifest import FORMAT_VERSION
 from translate_trt.runtime.errors import BundleError, InputError, OptionError, TranslateTrtError
 from translate_trt.runtime.io.hashing import input_hash
 from translate_trt.runtime.model_store import ARGOS, directory_of, installed_bundle
+from translate_trt.runtime.text.languages import ARGOS_CODES
 
 log = logging.getLogger("translate_trt")
 
 METADATA = "metadata.json"
-#: BCP 47 codes for Argos's own.
-CODES = {"pb": "pt-BR", "zt": "zh-Hant"}
 
 _CODE = re.compile("[A-Za-z]{2,8}([-_][A-Za-z0-9]{1,8}){0,3}")
 _MAX_METADATA = 1 << 20
@@ -81,7 +80,7 @@ class ArgosPackage:
         prefix = values.get("target_prefix", "")
         if not isinstance(prefix, str) or prefix.split() != [prefix] * bool(prefix):
             raise InputError(f"{path}: target_prefix is {prefix!r:.60}, not one token.")
-        source, target = (CODES.get(code, code) for code in map(str, codes))
+        source, target = (ARGOS_CODES.get(code, code) for code in map(str, codes))
         version = str(values.get("package_version", "unknown"))
         return cls(directory, (source, target), version, prefix)
 

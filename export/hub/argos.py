@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from translate_trt.export.hub.origin import RemoteFile, read_listing
-from translate_trt.runtime.argos_packages import CODES, ArgosPackage, version_numbers
+from translate_trt.runtime.argos_packages import ArgosPackage, version_numbers
 from translate_trt.runtime.errors import DownloadError
 from translate_trt.runtime.io.hashing import input_hash
+from translate_trt.runtime.text.languages import ARGOS_CODES
 from translate_trt.train.data.corpora import Archive
 from translate_trt.train.data.download import download
 
@@ -65,7 +66,10 @@ class ArgosOrigin:
         for entry in listed if isinstance(listed, list) else []:
             if isinstance(entry, dict) and (link := _link(entry, index)) is not None:
                 codes = [str(entry.get(name)) for name in ("from_code", "to_code")]
-                for one in {"-".join(codes), "-".join(CODES.get(code, code) for code in codes)}:
+                for one in {
+                    "-".join(codes),
+                    "-".join(ARGOS_CODES.get(code, code) for code in codes),
+                }:
                     found[one][str(entry.get("package_version"))] = link
         if pair not in found:
             raise DownloadError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -21,32 +21,40 @@ from translate_trt.runtime.cli.names import field_option
 from translate_trt.runtime.errors import TranslateTrtError
 from translate_trt.runtime.serve.http.http_settings import APIS, HttpSettings
 
-if TYPE_CHECKING:
-    from translate_trt.runtime.serve.http.served_bundle import BundleSource
+# Name, directory, and languages that the command line gives.
+NamedBundle = tuple[str, Path, tuple[str, str] | None]
 
 
 def _parse_bundles(
     ctx: click.Context, param: click.Parameter, given: tuple[str, ...]
-) -> list[BundleSource]:
+) -> list[NamedBundle]:
     """Find the bundles, and call each by its name as an installed model or by its directory's."""
-    from translate_trt.runtime.serve.http.served_bundle import named_sources, split_languages
+    from translate_trt.runtime.serve.http.served_bundle import split_languages
 
-    found = []
+    found: list[NamedBundle] = []
     for one in given:
         languages, bundle = split_languages(one)
         path = BUNDLE.convert(bundle, param, ctx)
         found.append(
             (bundle if not Path(bundle).exists() else path.resolve().name, path, languages)
         )
-    return named_sources(found)
+    return found
 
 
 _setting = functools.partial(field_option, HttpSettings)
 
 
 @click.command(cls=Command)
-@click.argument("bundles", metavar="BUNDLE...", nargs=-1, required=True, callback=_parse_bundles)
+@click.argument("bundles", metavar="BUNDLE...", nargs=-1, callback=_parse_bundles)
 @target_flags
+@click.option(
+    "--argos",
+    metavar="[DIR]",
+    is_flag=False,
+    flag_value="",
+    help="Also serve the packages of Argos Translate in DIR, which the first start converts. "
+    "[$ARGOS_PACKAGES_DIR, or ~/.local/share/argos-translate/packages]",
+)
 @_setting("host", "Address to listen on; 0.0.0.0 for all interfaces, :: for all with IPv6.")
 @_setting("port", "Port; 0 for any free one.")
 @_setting("workers", "Batches translated at once per bundle. [one per core, 2 on a GPU]")
@@ -124,7 +132,7 @@ _setting = functools.partial(field_option, HttpSettings)
     show_default=True,
     help="Format of the log on stderr.",
 )
-def serve(bundles: list[BundleSource], log_format: str, **flags: Any) -> None:
+def serve(bundles: list[NamedBundle], argos: str | None, log_format: str, **flags: Any) -> None:
     """Serve translations over HTTP with LibreTranslate's API.
 
     Each BUNDLE is a directory written by translate-trt export, or the name of a model of
@@ -135,14 +143,25 @@ def serve(bundles: list[BundleSource], log_format: str, **flags: Any) -> None:
 
     SIGTERM ends the server once all requests are answered; SIGHUP loads the bundles again.
     """
+    from translate_trt.runtime.argos_packages import bundles_of_packages, default_directory
     from translate_trt.runtime.process import return_large_blocks
     from translate_trt.runtime.serve.http.lifecycle import HttpServer
     from translate_trt.runtime.serve.http.request_log import log_as
+    from translate_trt.runtime.serve.http.served_bundle import named_sources
 
     settings = HttpSettings(**flags)
+    if argos is None and not bundles:
+        raise click.UsageError("Missing argument 'BUNDLE...', or --argos.")
     return_large_blocks()
     with log_as(log_format):
-        server = HttpServer(bundles, settings, lambda url: click.echo(f"listening on {url}"))
+        if argos is not None:
+            directory = Path(argos) if argos else default_directory()
+            tell = functools.partial(click.echo, err=True)
+            packages = bundles_of_packages(directory, settings.target, tell)
+            bundles += [(name, path, None) for name, path in packages]
+        server = HttpServer(
+            named_sources(bundles), settings, lambda url: click.echo(f"listening on {url}")
+        )
         server.serve_until_stopped()
     if server.unfinished:
         raise TranslateTrtError(

@@ -6,6 +6,9 @@ import re
 from functools import lru_cache
 from typing import Any
 
+#: BCP 47 codes for Argos Translate's own, which clients of LibreTranslate may send, too.
+ARGOS_CODES = {"pb": "pt-BR", "zt": "zh-Hant"}
+
 # Codes that clients may send; others are unknown without a look-up.
 _CODE = re.compile(r"[A-Za-z]{2,3}([-_][A-Za-z0-9]{2,8}){0,3}")
 # Region that mBART-50 writes for languages without one.
@@ -78,6 +81,7 @@ def _langcodes() -> Any:
 
 
 def _parse(code: str) -> str | None:
+    code = ARGOS_CODES.get(code, code)
     if not _CODE.fullmatch(code) or (langcodes := _langcodes()) is None:
         return None
     try:
