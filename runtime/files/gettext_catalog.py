@@ -15,7 +15,7 @@ from gettext import c2py
 from typing import NamedTuple
 
 from translate_trt.runtime.errors import InputError, OptionError
-from translate_trt.runtime.files.messages import read_message
+from translate_trt.runtime.files.message_text import read_message
 from translate_trt.runtime.files.resources import TextSource, Values, line_error
 from translate_trt.runtime.files.segments import Encoding, FileText, ReadOptions
 from translate_trt.runtime.text.languages import public_code

@@ -6,7 +6,7 @@ import itertools
 import re
 from collections.abc import Callable, Iterator
 
-from translate_trt.runtime.files.messages import Message, read_fragment
+from translate_trt.runtime.files.message_text import Message, read_fragment
 from translate_trt.runtime.files.xml_source import Element, XmlSource
 
 _HIDDEN = re.compile(r"</?x-\d+/?>")

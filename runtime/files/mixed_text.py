@@ -22,8 +22,8 @@ from translate_trt.runtime.files.fragments import (
     source_of,
     split,
 )
-from translate_trt.runtime.files.packages import Block
 from translate_trt.runtime.files.xml_source import Element, XmlSource, escape
+from translate_trt.runtime.files.zip_packages import Block
 
 # Comments, instructions, CDATA sections, and references to entities that XML does not have.
 _SPECIAL = re.compile(

@@ -25,9 +25,9 @@ from translate_trt.runtime.files.fragments import (
     source_of,
     written_text,
 )
-from translate_trt.runtime.files.packages import Block, Package, package_text
 from translate_trt.runtime.files.segments import FileText, ReadOptions
 from translate_trt.runtime.files.xml_source import Element, Range, XmlSource, escape
+from translate_trt.runtime.files.zip_packages import Block, Package, package_text
 
 _NAMESPACES = {
     f"{base}{name}": prefix

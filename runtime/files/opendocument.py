@@ -8,9 +8,9 @@ from functools import partial
 
 from translate_trt.runtime.errors import InputError
 from translate_trt.runtime.files.mixed_text import Role, text_blocks
-from translate_trt.runtime.files.packages import Block, Package, package_text
 from translate_trt.runtime.files.segments import FileText, ReadOptions
 from translate_trt.runtime.files.xml_source import Element, XmlSource
+from translate_trt.runtime.files.zip_packages import Block, Package, package_text
 
 _NAMESPACES = {
     f"urn:oasis:names:tc:opendocument:xmlns:{name}:1.0": name

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
 
 from translate_trt.runtime.errors import InputError
-from translate_trt.runtime.files.messages import Message, read_message
+from translate_trt.runtime.files.message_text import Message, read_message
 from translate_trt.runtime.files.segments import Encoding, FileText, ReadOptions, Segment, decode
 
 _SURROGATES = re.compile("[\ud800-\udbff][\udc00-\udfff]")

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from translate_trt.runtime.errors import InputError
 from translate_trt.runtime.files.json_resources import JsonNode, JsonSource
-from translate_trt.runtime.files.messages import Message, read_message
+from translate_trt.runtime.files.message_text import Message, read_message
 from translate_trt.runtime.files.resources import Values
 from translate_trt.runtime.files.segments import FileText, ReadOptions
 from translate_trt.runtime.text.languages import public_code

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from translate_trt.runtime.errors import InputError
 from translate_trt.runtime.files.inline_codes import read_inline
-from translate_trt.runtime.files.messages import Message
+from translate_trt.runtime.files.message_text import Message
 from translate_trt.runtime.files.resources import Values
 from translate_trt.runtime.files.segments import FileText, ReadOptions
 from translate_trt.runtime.files.xml_source import Element, XmlSource

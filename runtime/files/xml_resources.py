@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from translate_trt.runtime.errors import InputError
 from translate_trt.runtime.files import tmx, xliff
 from translate_trt.runtime.files.inline_codes import inline_fragment
-from translate_trt.runtime.files.messages import Message, read_fragment
+from translate_trt.runtime.files.message_text import Message, read_fragment
 from translate_trt.runtime.files.resources import Values, join_surrogates
 from translate_trt.runtime.files.segments import FileText, ReadOptions
 from translate_trt.runtime.files.xml_source import Element, XmlSource, escape, unescape

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from translate_trt.runtime.files.messages import read_fragment, read_message
+from translate_trt.runtime.files.message_text import read_fragment, read_message
 
 
 def translated(value: str, java: bool = False) -> tuple[list[str], str]:

@@ -13,7 +13,7 @@ from support.file_texts import capitals, packed, parts, rendered, texts
 
 from translate_trt.runtime.errors import InputError
 from translate_trt.runtime.files import ReadOptions
-from translate_trt.runtime.files.packages import Package
+from translate_trt.runtime.files.zip_packages import Package
 
 DOCUMENT = docx("<w:p><w:r><w:t>text</w:t></w:r></w:p>")
 
