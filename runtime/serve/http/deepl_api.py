@@ -11,7 +11,7 @@ import asyncio
 import csv
 import hashlib
 import io
-from contextlib import ExitStack
+from contextlib import AsyncExitStack
 from typing import Any, ClassVar, Literal
 
 from fastapi import APIRouter, Request, Response
@@ -27,7 +27,7 @@ from translate_trt.runtime.serve.http.api_schema import (
     form_with_file,
 )
 from translate_trt.runtime.serve.http.deepl_store import Document, StoredGlossary
-from translate_trt.runtime.serve.http.file_job import FileJob, open_file
+from translate_trt.runtime.serve.http.file_job import FileJob, opened
 from translate_trt.runtime.serve.http.file_store import file_answer
 from translate_trt.runtime.serve.http.http_error import ApiKeyError, HttpError, as_http_error
 from translate_trt.runtime.serve.http.messages import FileQuery, TranslateQuery
@@ -171,14 +171,14 @@ async def usage(request: Request) -> Response:
 async def document(request: Request) -> Response:
     """Begin to translate a document."""
     state: ServerState = request.app.state.server
-    with ExitStack() as stack:
+    async with AsyncExitStack() as stack:
         take = stack.enter_context(state.files.receiving())
         query, upload = await read_upload(request, state.settings, DocumentQuery, take)
         key = state.identify(request, query.auth_key)
         if query.filename:
             upload = upload._replace(name=query.filename)
         of_file = FileQuery.model_validate(_fields(state, request, query, key))
-        job = await open_file(state, request, of_file, key, upload)
+        job = await stack.enter_async_context(opened(state, request, of_file, key, upload))
         work = _translate_document(state, of_file, job, stack.pop_all())
         task = asyncio.create_task(work)
     characters = request.state.log["characters"]
@@ -191,12 +191,11 @@ async def document(request: Request) -> Response:
 
 
 async def _translate_document(
-    state: ServerState, query: FileQuery, job: FileJob, upload: ExitStack
+    state: ServerState, query: FileQuery, job: FileJob, upload: AsyncExitStack
 ) -> str:
     """Translate a document whose client does not wait; return its name in the file store."""
-    with upload:
-        async with state.translating(None, query, job.parts):
-            return state.files.add(await job.translate(state))
+    async with upload, state.translating(None, query, job.parts):
+        return state.files.add(await job.translate(state))
 
 
 @router.post("/document/{number}", **answers(dict[str, Any], *_ERRORS))

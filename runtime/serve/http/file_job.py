@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import PurePosixPath
 from typing import NamedTuple
@@ -13,11 +13,11 @@ from starlette.requests import Request
 
 from translate_trt.runtime.errors import InputError
 from translate_trt.runtime.files.formats import FileFormat, format_of
-from translate_trt.runtime.files.segments import FileText, ReadOptions, Segment
-from translate_trt.runtime.files.translation import SegmentPlan, named_segment
+from translate_trt.runtime.files.segments import ReadOptions
 from translate_trt.runtime.native.core import plain_lines
 from translate_trt.runtime.serve.http import detection
 from translate_trt.runtime.serve.http.api_keys import ApiKey
+from translate_trt.runtime.serve.http.file_process import FileProcess
 from translate_trt.runtime.serve.http.file_store import StoredFile
 from translate_trt.runtime.serve.http.http_error import HttpError
 from translate_trt.runtime.serve.http.messages import FileQuery
@@ -43,22 +43,21 @@ class FileJob(NamedTuple):
     Attributes:
         name: Name of its translation.
         format: Its format.
-        text: Its text.
-        plan: The texts to translate.
+        process: Process that has read it.
+        texts: The texts to translate, as those of a `SegmentPlan`.
         steps: Steps of the route by kind of text.
     """
 
     name: str
     format: FileFormat
-    text: FileText
-    plan: SegmentPlan
+    process: FileProcess
+    texts: Mapping[str, Mapping[str, str]]
     steps: Mapping[str, tuple[Step, ...]]
 
     @property
     def parts(self) -> list[Part]:
         """Sizes of the texts with their steps, for `ServerState.translating`."""
-        texts = self.plan.texts
-        return [([*map(len, texts[kind])], steps) for kind, steps in self.steps.items()]
+        return [([*map(len, self.texts[kind])], steps) for kind, steps in self.steps.items()]
 
     async def translate(self, state: ServerState) -> StoredFile:
         """Return the translated file.
@@ -68,24 +67,22 @@ class FileJob(NamedTuple):
             TranslateTrtError: A text cannot be translated.
         """
         found = {}
-        for kind, texts in self.plan.texts.items():
+        for kind, texts in self.texts.items():
             by_steps = await state.translation.translate(
                 [*texts], self.steps[kind], [*texts.values()]
             )
             found[kind] = [of_text[-1].text for of_text in by_steps]
         with _refusing():
-            content = await state.files.run(partial(self._render, found))
+            content = await state.files.run(partial(self.process.render, found))
         state.metrics.files.labels(self.format.name).inc()
         return StoredFile(self.name, content, self.format.media_type)
 
-    def _render(self, found: Mapping[str, Sequence[str]]) -> bytes:
-        return self.text.render([one.text for one in self.plan.finish(found)])
 
-
-async def open_file(
+@asynccontextmanager
+async def opened(
     state: ServerState, request: Request, query: FileQuery, key: ApiKey | None, upload: Upload
-) -> FileJob:
-    """Find the text in an upload, and the steps that translate it.
+) -> AsyncIterator[FileJob]:
+    """Find the text in an upload, and the steps that translate it; end its process at the end.
 
     Args:
         state: State of the server.
@@ -100,33 +97,29 @@ async def open_file(
         TranslateTrtError: A bundle does not support what the query asks for.
     """
     path = PurePosixPath(upload.name.replace("\\", "/"))
+    suffix = path.suffix[:_MOST_SUFFIX]
     options = ReadOptions(
         None if query.source == AUTO else query.source, query.target,
         max_bytes=_UNPACKED + _UNPACKED_PER_BYTE * len(upload.content),
     )  # fmt: skip
     with _refusing():
-        file_format = format_of(_NAME, path.suffix[:_MOST_SUFFIX])
-        text, plan = await state.files.run(partial(_read, file_format, upload.content, options))
-    size = state.check_texts([segment.text for segment in text.segments], key, query)
-    source = query.source
-    if source == AUTO:
-        sample = await state.files.run(partial(_sample, text.segments))
-        (detected,) = state.detect_each(query, [sample], [_NAME])
-        source = detection.source_of(detected, query.target)
-    route = state.bundles.routes.find(source, query.target, query.model)
-    steps = {kind: route.segment_steps(query, kind) for kind in plan.texts}
-    request.state.log.update(model=route.model, characters=size, format=file_format.name)
-    stem = _UNSAFE.sub("_", path.stem)[:_MOST_STEM].strip(" .")
-    suffix = file_format.output_suffix or path.suffix.lower()
-    return FileJob(f"{stem}_{query.target}{suffix}", file_format, text, plan, steps)
-
-
-def _read(
-    file_format: FileFormat, content: bytes, options: ReadOptions
-) -> tuple[FileText, SegmentPlan]:
-    text = file_format.read(content, options)
-    names = [named_segment(_NAME, segment) for segment in text.segments]
-    return text, SegmentPlan(text.segments, names)
+        file_format = format_of(_NAME, suffix)
+    async with state.files.process(_NAME, suffix, options) as process:
+        with _refusing():
+            size = await state.files.run(partial(process.read, upload.content))
+        state.check_size(size, key, query)
+        texts = await state.files.run(process.texts)
+        source = query.source
+        if source == AUTO:
+            sample = await state.files.run(partial(_sample, texts))
+            (detected,) = state.detect_each(query, [sample], [_NAME])
+            source = detection.source_of(detected, query.target)
+        route = state.bundles.routes.find(source, query.target, query.model)
+        steps = {kind: route.segment_steps(query, kind) for kind in texts}
+        request.state.log.update(model=route.model, characters=size, format=file_format.name)
+        stem = _UNSAFE.sub("_", path.stem)[:_MOST_STEM].strip(" .")
+        suffix = file_format.output_suffix or path.suffix.lower()
+        yield FileJob(f"{stem}_{query.target}{suffix}", file_format, process, texts, steps)
 
 
 @contextmanager
@@ -141,12 +134,12 @@ def _refusing() -> Iterator[None]:
         raise HttpError(413, f"{_NAME} is too large for this server's memory") from error
 
 
-def _sample(segments: Sequence[Segment]) -> str:
-    """Return text of the first segments that suffices to detect its language."""
+def _sample(texts: Mapping[str, Iterable[str]]) -> str:
+    """Return some of the texts, which suffice to detect their language."""
     lines: list[str] = []
-    for segment in segments:
-        if sum(map(len, lines)) > detection.MOST_CHARACTERS:
-            break
-        is_text = segment.kind == "text"
-        lines += [segment.text] if is_text else plain_lines(segment.text, segment.kind)
+    for kind, of_kind in texts.items():
+        for text in of_kind:
+            if sum(map(len, lines)) > detection.MOST_CHARACTERS:
+                break
+            lines += [text] if kind == "text" else plain_lines(text, kind)
     return "\n".join(lines)

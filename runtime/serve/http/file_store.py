@@ -1,25 +1,32 @@
-"""Memory and threads for files: uploads, and translations until they are downloaded."""
+"""Memory and processes for files: uploads, and translations until they are downloaded."""
 
 from __future__ import annotations
 
 import asyncio
+import math
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from typing import NamedTuple, TypeVar
 from urllib.parse import quote
 
 from starlette.responses import Response
 
+from translate_trt.runtime.files.segments import ReadOptions
+from translate_trt.runtime.files.worker import FileTask
+from translate_trt.runtime.serve.http.file_process import FileProcess
 from translate_trt.runtime.serve.http.http_error import HttpError, busy
 
 # Files of the largest size that there is memory for: uploads, and translations.
 _MOST_UPLOADS, _MOST_KEPT = 16, 16
 # Half an hour, as in LibreTranslate.
 _SECONDS = 1800.0
-_THREADS = 2
 _TOKEN_BYTES = 16
+# Files with a process, and of them those that are read or rendered.
+_MOST_PROCESSES, _THREADS = 16, 2
+# Memory of a process: XML of 20 MB takes 480 MB.
+_MEMORY, _MEMORY_PER_BYTE = 1 << 29, 64
 
 _Result = TypeVar("_Result")
 
@@ -43,11 +50,13 @@ class FileStore:
 
     Args:
         max_file_bytes: Size of the largest upload.
-        seconds: Time to read or write a file in.
+        seconds: Time to read or render a file in.
     """
 
     def __init__(self, max_file_bytes: int, seconds: float) -> None:
         self._seconds = seconds
+        self._processes = 0
+        self._memory = _MEMORY + _MEMORY_PER_BYTE * max_file_bytes
         self._most_uploads = _MOST_UPLOADS * max_file_bytes
         self._most_kept = _MOST_KEPT * max_file_bytes
         self._uploads = 0
@@ -76,8 +85,36 @@ class FileStore:
         finally:
             self._uploads -= taken
 
+    @asynccontextmanager
+    async def process(
+        self, name: str, suffix: str, options: ReadOptions
+    ) -> AsyncIterator[FileProcess]:
+        """Start the process of a file, which does not outlive the block.
+
+        Args:
+            name: Name of the file in messages.
+            suffix: Suffix of its format.
+            options: Options of the format.
+
+        Raises:
+            HttpError: There are too many processes.
+        """
+        if self._processes == _MOST_PROCESSES:
+            raise busy("this server is busy with other files; send the file again later")
+        seconds = math.ceil(2 * self._seconds)  # reading, then rendering
+        self._processes += 1
+        try:
+            process = FileProcess(FileTask(name, suffix, options, self._memory, seconds))
+            try:
+                yield process
+            finally:
+                process.kill()
+                await asyncio.to_thread(process.close)
+        finally:
+            self._processes -= 1
+
     async def run(self, work: Callable[[], _Result]) -> _Result:
-        """Run a function on files in another thread.
+        """Run a call of a file's process, which waits, in another thread.
 
         Raises:
             HttpError: The time is up.

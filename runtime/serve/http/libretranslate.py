@@ -16,7 +16,7 @@ from translate_trt.runtime.serve.http.api_schema import (
     body_of,
     form_with_file,
 )
-from translate_trt.runtime.serve.http.file_job import open_file
+from translate_trt.runtime.serve.http.file_job import opened
 from translate_trt.runtime.serve.http.file_store import file_answer
 from translate_trt.runtime.serve.http.http_error import HttpError
 from translate_trt.runtime.serve.http.messages import (
@@ -75,8 +75,10 @@ async def translate_file(request: Request) -> Response:
     with state.files.receiving() as take:
         query, upload = await read_upload(request, state.settings, FileQuery, take)
         key = state.identify(request, query.api_key)
-        job = await open_file(state, request, query, key, upload)
-        async with state.translating(request, query, job.parts):
+        async with (
+            opened(state, request, query, key, upload) as job,
+            state.translating(request, query, job.parts),
+        ):
             name = state.files.add(await job.translate(state))
     return json_answer({"translatedFileUrl": f"{request.base_url}download_file/{quote(name)}"})
 

@@ -215,10 +215,16 @@ class ServerState:
     def check_texts(
         self, texts: Sequence[str], key: ApiKey | None, query: Query | None = None
     ) -> int:
-        """Return the number of characters of a request's texts.
+        """Return the number of characters of a request's texts; see `check_size`."""
+        size = sum(map(len, texts))
+        self.check_size(size, key, query)
+        return size
+
+    def check_size(self, size: int, key: ApiKey | None, query: Query | None = None) -> None:
+        """Refuse a request with too many characters.
 
         Args:
-            texts: Texts of the request.
+            size: Number of characters of its texts.
             key: Key of the request, which may have a limit of its own.
             query: Request whose terminology and options have the same limit each.
 
@@ -228,16 +234,16 @@ class ServerState:
         most = self.settings.max_characters
         if key is not None and key.max_characters is not None:
             most = key.max_characters
-        counted = {"request": texts}
+        counted = {"request": size}
         if query is not None:
-            counted["terminology"] = [*query.terminology.keys(), *query.terminology.values()]
-            counted["options"] = [one for one in query.options.values() if isinstance(one, str)]
-        for name, given in counted.items():
-            if (size := sum(map(len, given))) > most:
+            phrases = [*query.terminology.keys(), *query.terminology.values()]
+            options = [one for one in query.options.values() if isinstance(one, str)]
+            counted |= {"terminology": sum(map(len, phrases)), "options": sum(map(len, options))}
+        for name, found in counted.items():
+            if found > most:
                 raise HttpError(
-                    413, f"Invalid request: {name} ({size}) exceeds text limit ({most})"
+                    413, f"Invalid request: {name} ({found}) exceeds text limit ({most})"
                 )
-        return sum(map(len, texts))
 
     @asynccontextmanager
     async def translating(
