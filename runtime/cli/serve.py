@@ -77,11 +77,13 @@ _setting = functools.partial(field_option, HttpSettings)
 @_setting("max_texts", "Maximum number of texts of a request.")
 @_setting("max_body_bytes", "Maximum size of a request's body.")
 @_setting("max_file_bytes", "Maximum size of the body of a request with a file.")
+@_setting("max_file_characters", "Maximum number of characters of the text of a file.")
 @_setting(
     "max_beam_size",
     "Maximum beam size, and number of alternatives; requests for more are refused.",
 )
-@_setting("timeout", "Seconds to answer a request in.")
+@_setting("timeout", "Seconds to answer a request in, and to read or render a file in.")
+@_setting("file_timeout", "Seconds to translate a file in.")
 @_setting("body_timeout", "Seconds to receive a request's head in, and then its body.")
 @_setting(
     "max_requests",

@@ -33,6 +33,8 @@ _UNPACKED, _UNPACKED_PER_BYTE = 4 << 20, 20
 # Characters that no file system, shell or header gives a meaning of their own.
 _UNSAFE = re.compile(r"[^\w .()+,=@~-]")
 _MOST_STEM, _MOST_SUFFIX = 80, 16
+# Characters that are translated together: enough for full batches.
+_CHUNK = 1 << 16
 # Flags of the command line in messages.
 _FLAG = re.compile(r" \(--[a-z-]+\)")
 
@@ -56,22 +58,28 @@ class FileJob(NamedTuple):
 
     @property
     def parts(self) -> list[Part]:
-        """Sizes of the texts with their steps, for `ServerState.translating`."""
-        return [([*map(len, self.texts[kind])], steps) for kind, steps in self.steps.items()]
+        """Sizes of the texts of the largest chunk of each kind, for `ServerState.translating`."""
+        found: list[Part] = []
+        for kind, steps in self.steps.items():
+            sizes = ([*map(len, chunk)] for chunk in _chunks(self.texts[kind]))
+            found.append((max(sizes, key=sum), steps))
+        return found
 
     async def translate(self, state: ServerState) -> StoredFile:
-        """Return the translated file.
+        """Return the translated file, whose texts are translated chunk by chunk.
 
         Raises:
             HttpError: The translation does not fit the format.
             TranslateTrtError: A text cannot be translated.
         """
-        found = {}
+        found: dict[str, list[str]] = {}
         for kind, texts in self.texts.items():
-            by_steps = await state.translation.translate(
-                [*texts], self.steps[kind], [*texts.values()]
-            )
-            found[kind] = [of_text[-1].text for of_text in by_steps]
+            found[kind] = []
+            for chunk in _chunks(texts):
+                by_steps = await state.translation.translate(
+                    chunk, self.steps[kind], [texts[text] for text in chunk]
+                )
+                found[kind] += [of_text[-1].text for of_text in by_steps]
         with _refusing():
             content = await state.files.run(partial(self.process.render, found))
         state.metrics.files.labels(self.format.name).inc()
@@ -132,6 +140,20 @@ def _refusing() -> Iterator[None]:
         raise HttpError(400, f"Invalid request: {_NAME}: {message}") from error
     except MemoryError as error:
         raise HttpError(413, f"{_NAME} is too large for this server's memory") from error
+
+
+def _chunks(texts: Iterable[str]) -> Iterator[list[str]]:
+    """Yield texts in chunks of bounded size, or one longer text."""
+    chunk: list[str] = []
+    size = 0
+    for text in texts:
+        if chunk and size + len(text) > _CHUNK:
+            yield chunk
+            chunk, size = [], 0
+        chunk.append(text)
+        size += len(text)
+    if chunk:
+        yield chunk
 
 
 def _sample(texts: Mapping[str, Iterable[str]]) -> str:

@@ -50,8 +50,10 @@ class HttpSettings:
     max_texts: int = 1_000  # texts of an array
     max_body_bytes: int = 1 << 20
     max_file_bytes: int = 16 << 20  # of the body of a request with a file
+    max_file_characters: int = 400_000  # of the text of a file
     max_beam_size: int = 16  # memory grows with the beam size: one request could exhaust it
-    timeout: float = 60  # seconds to answer in
+    timeout: float = 60  # seconds to answer in, and to read or render a file in
+    file_timeout: float = 600  # seconds to translate a file in
     body_timeout: float = 10  # seconds to receive the body in, and before it the head
 
     # ---- limits of all requests ----

@@ -26,7 +26,7 @@ from translate_trt.runtime.serve.http.http_error import ApiKeyError, HttpError
 from translate_trt.runtime.serve.http.http_metrics import HttpMetrics
 from translate_trt.runtime.serve.http.http_settings import HttpSettings
 from translate_trt.runtime.serve.http.loaded_bundles import LoadedBundles
-from translate_trt.runtime.serve.http.messages import Query, TextQuery
+from translate_trt.runtime.serve.http.messages import FileQuery, Query, TextQuery
 from translate_trt.runtime.serve.http.rate_limit import RateLimit, client_name
 from translate_trt.runtime.serve.http.routing import Step
 from translate_trt.runtime.serve.http.served_bundle import BundleSource
@@ -43,6 +43,8 @@ AUTO = "auto"
 _SCHEMES = ("bearer", "deepl-auth-key")
 # Shorter texts of an array have the language of all of them together.
 _LONG_ENOUGH_TO_DETECT = 40
+# No file has a larger share of the cost budget than one of as many.
+_FILES_AT_ONCE = 4
 
 #: Numbers of characters of texts, and the steps of their route.
 Part: TypeAlias = tuple[Sequence[int], Sequence[Step]]
@@ -231,18 +233,21 @@ class ServerState:
         Raises:
             HttpError: The request has too many characters.
         """
-        most = self.settings.max_characters
+        most = most_text = self.settings.max_characters
+        if isinstance(query, FileQuery):
+            most_text = self.settings.max_file_characters
         if key is not None and key.max_characters is not None:
-            most = key.max_characters
-        counted = {"request": size}
+            most = most_text = key.max_characters
+        counted = {"request": (size, most_text)}
         if query is not None:
             phrases = [*query.terminology.keys(), *query.terminology.values()]
             options = [one for one in query.options.values() if isinstance(one, str)]
-            counted |= {"terminology": sum(map(len, phrases)), "options": sum(map(len, options))}
-        for name, found in counted.items():
-            if found > most:
+            counted["terminology"] = sum(map(len, phrases)), most
+            counted["options"] = sum(map(len, options)), most
+        for name, (found, limit) in counted.items():
+            if found > limit:
                 raise HttpError(
-                    413, f"Invalid request: {name} ({found}) exceeds text limit ({most})"
+                    413, f"Invalid request: {name} ({found}) exceeds text limit ({limit})"
                 )
 
     @asynccontextmanager
@@ -264,8 +269,12 @@ class ServerState:
             HttpError: The time is up.
             ClientDisconnect: The client has closed the connection.
         """
-        cost = request_cost(parts)
-        seconds = min(query.timeout or self.settings.timeout, self.settings.timeout)
+        cost, most_seconds = request_cost(parts), self.settings.timeout
+        if isinstance(query, FileQuery):
+            # A page is one text, however long. Its sentences take turns with those of others.
+            cost = min(cost, max(1, self.settings.max_cost // _FILES_AT_ONCE))
+            most_seconds = self.settings.file_timeout
+        seconds = min(query.timeout or most_seconds, most_seconds)
         self._admission.admit(cost)
         begun = time.perf_counter()
         try:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
+from threading import Event
 from typing import Any
 
 import pytest
@@ -13,11 +14,12 @@ from support.file_texts import packed
 from translate_trt.runtime import Translator
 from translate_trt.runtime.files import FileTranslator, SegmentTranslator
 from translate_trt.runtime.files.formats import format_of
+from translate_trt.runtime.line_request import LineRequest
 
 pytest.importorskip("uvicorn", reason="the extra serve is not installed")
 from fastapi.testclient import TestClient
 
-from translate_trt.runtime.serve.http import file_store
+from translate_trt.runtime.serve.http import file_job, file_store
 from translate_trt.runtime.serve.http.file_store import FileStore, StoredFile
 from translate_trt.runtime.serve.http.http_error import HttpError
 
@@ -120,7 +122,10 @@ def test_forms_without_a_file_are_refused(client: TestClient) -> None:
 
 
 def test_limits_of_files(serve: Callable[..., TestClient]) -> None:
-    small = serve(max_file_bytes=2000, max_body_bytes=100, max_characters=40, max_requests=1)
+    small = serve(
+        max_file_bytes=2000, max_body_bytes=100, max_characters=20, max_file_characters=40,
+        max_requests=1,
+    )  # fmt: skip
     for content in (b"a " * 1000, b"a b " * 11):
         assert send(small, content, "a.txt").status_code == 413
     assert send(small, TEXT, "a.txt").status_code == 200
@@ -153,6 +158,39 @@ def test_uploads_and_results_have_bounded_memory_and_time(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(file_store, "_SECONDS", 0.0)
     asyncio.run(use())
+
+
+def test_texts_are_answered_while_a_long_file_is_translated(
+    serve: Callable[..., TestClient], translator: Translator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file_job, "_CHUNK", 1500)
+    small = serve(max_cost=8000, timeout=600.0)
+    state = small.app.state.server  # type: ignore[attr-defined]
+    service = state.bundles.routes.bundles[0].service
+    submit, begun, answered, chunks = service.submit_request, Event(), Event(), list[int]()
+
+    def submit_after_the_text(lines: LineRequest, **named: Any) -> Any:
+        if len(lines.lines) > 1:
+            chunks.append(sum(map(len, lines.lines)))
+            begun.set()
+            answered.wait(60)
+        return submit(lines, **named)
+
+    monkeypatch.setattr(service, "submit_request", submit_after_the_text)
+    content = b"\n\n".join(b"the cat sleeps %d." % number for number in range(200))
+    with ThreadPoolExecutor(1) as pool:
+        file = pool.submit(send, small, content, "a.txt")
+        try:
+            assert begun.wait(60), file.result(60).text
+            text = small.post("/translate", json=PAIR | {"q": "the cat"})
+        finally:
+            answered.set()
+        assert text.status_code == 200, text.text
+        found = download(small, file.result())
+    command = FileTranslator(SegmentTranslator(translator).translate)
+    assert found.content == command.translate_content(content, "a.txt")
+    assert len(chunks) == 3
+    assert 1000 < max(chunks) <= 1500
 
 
 def test_a_late_file_is_cancelled(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
