@@ -304,19 +304,14 @@ async def delete_glossary(request: Request) -> Response:
 
 @router.get("/glossary-language-pairs", **answers(dict[str, Any], *_ERRORS))
 async def glossary_language_pairs(request: Request) -> Response:
-    """Return the pairs of languages that a bundle joins; glossaries do not pass through others."""
+    """Return the pairs of languages, all of which glossaries may have."""
     state: ServerState = request.app.state.server
     await _identify(state, request)
-    pairs = sorted(
-        {
-            (source, target)
-            for one in state.bundles.routes.bundles
-            for source in one.languages.sources
-            for target in one.languages.targets
-            if source != target
-        }
-    )
-    found = [{"source_lang": source, "target_lang": target} for source, target in pairs]
+    found = [
+        {"source_lang": one["code"], "target_lang": target}
+        for one in state.bundles.routes.described
+        for target in one["targets"]
+    ]
     return json_answer({"supported_languages": found})
 
 

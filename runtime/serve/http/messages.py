@@ -35,7 +35,7 @@ class Query(BaseModel):
     terminology: dict[str, str] = Field(
         default={},
         description="Phrases of the source with the phrase that translates each; together they "
-        "may have as many characters as the text. Refused through a pivot language.",
+        "may have as many characters as the text.",
     )
 
 

@@ -63,6 +63,9 @@ class Route:
     def steps(self, query: TextQuery, document: bool = True, **search: Any) -> tuple[Step, ...]:
         """Return the steps that translate the texts of a request.
 
+        Both steps of a route through a pivot language have the request's glossary, which
+        `TextTranslation` resolves into one for each.
+
         Args:
             query: Fields of the request.
             document: Whether the texts are documents, whose structure stays.
@@ -100,11 +103,6 @@ class Route:
         if unknown := set(query.options) - _OPTIONS:
             raise HttpError(400, f"Invalid request: there is no option {min(unknown)[:40]!r}")
         searches = [self._search(hop, query, search) for hop in self.hops]
-        if query.terminology and len(self.hops) > 1:
-            raise HttpError(
-                400, "Invalid request: terminology is not used through a pivot language; ask for "
-                "each translation separately",
-            )  # fmt: skip
         entries = [Entry(source, (target,)) for source, target in query.terminology.items()]
         steps = []
         for hop, options in zip(self.hops, searches, strict=True):

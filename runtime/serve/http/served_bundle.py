@@ -127,6 +127,7 @@ class ServedBundle:
         languages: Languages that it translates between.
         translator: The loaded target.
         service: Service that all requests share.
+        phrases: Translations of single phrases, by search options and phrase.
     """
 
     def __init__(
@@ -134,6 +135,7 @@ class ServedBundle:
     ) -> None:
         self.source, self.languages, self.translator = source, languages, translator
         self.service = TranslationService(translator)
+        self.phrases: dict[tuple[SearchOptions, str], str] = {}
         self._users = 0
         self._unused = asyncio.Event()
         self._unused.set()

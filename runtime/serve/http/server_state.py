@@ -298,10 +298,13 @@ def request_cost(parts: Sequence[Part]) -> int:
     """
     total = 0
     for sizes, steps in parts:
-        for _, request in steps:
+        for number, (_, request) in enumerate(steps):
+            # Before a pivot language, the terms in a text are translated by themselves first.
+            terms = number == 0 and len(steps) > 1 and request.terminology is not None
             for size in sizes:
                 tokens = max(size, request.options.min_length * ((size + 1) // 2))
-                total += search_cost(request.options, tokens, request.markup is not None)
+                cost = search_cost(request.options, tokens, request.markup is not None)
+                total += 2 * cost if terms else cost
     return max(1, total)
 
 

@@ -11,14 +11,20 @@ from typing import TypeVar
 
 from translate_trt.runtime.line_names import LineNames
 from translate_trt.runtime.line_request import LineRequest
+from translate_trt.runtime.native.core import plain_lines
 from translate_trt.runtime.results import TextHypothesis, Translation
 from translate_trt.runtime.serve.http.routing import Step
 from translate_trt.runtime.service import TranslationService
+from translate_trt.runtime.text.glossary import Entry, Glossary
 
 #: Characters whose text is handled in the thread of the event loop: some hundred microseconds of
 #: work. More of them go to another thread.
 SHORT = 1_000
 _THREADS = 2
+# Translated phrases that a bundle keeps, and characters of such a pair.
+_MOST_PHRASES, _MOST_PHRASE = 10_000, 200
+# Ends of sentences, which models add to phrases.
+_ENDS = " .!?\u3002"
 
 _Submitted = TypeVar("_Submitted")
 
@@ -52,6 +58,7 @@ class TextTranslation:
         if not steps:
             return [[Translation((TextHypothesis(text, 0.0),))] for text in texts]
         by_steps = []
+        steps = await self._resolved(texts, steps)
         for bundle, request in steps:
             request = replace(request, lines=texts, names=LineNames(names))
             by_steps.append(await self.lines(bundle.service, request))
@@ -81,7 +88,7 @@ class TextTranslation:
         if not steps:
             yield text, "", []
             return
-        (bundle, request), *others = steps
+        (bundle, request), *others = await self._resolved([text], steps)
         assert request.split is not None
         split = request.split(text)
         names = [f"sentence {number}" for number in range(1, len(split.sentences) + 1)]
@@ -110,6 +117,43 @@ class TextTranslation:
             raise
         yield split.separators[-1], "", []
 
+    async def _resolved(self, texts: Sequence[str], steps: Sequence[Step]) -> Sequence[Step]:
+        """Return steps with glossaries of their own languages.
+
+        A term's phrase in the pivot language is the first model's translation of the term alone:
+        the first glossary requires it, and the second translates it into the term's target phrase.
+
+        Args:
+            texts: The texts, of whose terms the phrases are found.
+            steps: Steps of a route, which all have the glossary of the request.
+        """
+        if len(steps) < 2 or (glossary := steps[0].request.terminology) is None:
+            return steps
+        (bundle, request), *others = steps
+        size = sum(map(len, texts))
+        find = partial(_entries, texts, request.markup, glossary)
+        entries = find() if size <= SHORT else await asyncio.to_thread(find)
+        known = {one.source: bundle.phrases.get((request.options, one.source)) for one in entries}
+        if missing := [source for source, phrase in known.items() if phrase is None]:
+            alone = replace(
+                request, lines=missing, names=LineNames(["a term"] * len(missing)), split=None,
+                markup=None, whole=False, alignments=False, terminology=None,
+            )  # fmt: skip
+            for source, found in zip(missing, await self.lines(bundle.service, alone), strict=True):
+                phrase = found.text.strip().rstrip(_ENDS) or source
+                known[source] = phrase
+                if len(source) + len(phrase) <= _MOST_PHRASE:
+                    bundle.phrases[request.options, source] = phrase
+                    if len(bundle.phrases) > _MOST_PHRASES:
+                        del bundle.phrases[next(iter(bundle.phrases))]
+        phrases = [(one, str(known[one.source])) for one in entries]
+        first = [Entry(one.source, (phrase,)) for one, phrase in phrases]
+        last = [Entry(phrase, one.targets) for one, phrase in phrases]
+        return [
+            Step(one.bundle, replace(one.request, terminology=Glossary(terms) if terms else None))
+            for one, terms in zip((steps[0], *others), (first, last), strict=True)
+        ]
+
     async def _submit(
         self,
         submit: Callable[[], _Submitted],
@@ -128,3 +172,12 @@ class TextTranslation:
                 # The thread may submit more lines after the caller has cancelled the request.
                 submitted.add_done_callback(lambda _: service.cancel(number))
             raise
+
+
+def _entries(texts: Sequence[str], markup: str | None, glossary: Glossary) -> list[Entry]:
+    """Return the entries of a glossary that are in texts, each once."""
+    lines = texts
+    if markup not in (None, "text"):
+        lines = [line for text in texts for line in plain_lines(text, markup)]
+    found = {match.entry: None for line in lines for match in glossary.find(line)}
+    return [*found]

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from translate_trt.runtime import SearchOptions, Translator
+from translate_trt.runtime.line_request import LineRequest
 
 pytest.importorskip("uvicorn", reason="the extra serve is not installed")
 from fastapi.testclient import TestClient
@@ -73,6 +74,34 @@ def test_terminology_is_required_of_the_translation(client: TestClient) -> None:
     found = client.post("/alternatives", json=query | {"count": 2}).json()["alternatives"]
     assert found
     assert all("Katze" in one["text"] for one in found)
+
+
+@pytest.mark.parametrize("form", ["text", "html", "stream"])
+def test_terminology_passes_through_a_pivot_language(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    routes = client.app.state.server.bundles.routes  # type: ignore[attr-defined]
+    (first, _) = routes.find("de", "fr").hops
+    submit, lines = first.bundle.service.submit_request, list[str]()
+
+    def counted(request_: LineRequest, **named: Any) -> Any:
+        lines.extend(request_.lines)
+        return submit(request_, **named)
+
+    monkeypatch.setattr(first.bundle.service, "submit_request", counted)
+    term = f"big {form}"
+    query = {"source": "de", "target": "fr", "terminology": {term: "Katze", "no such": "Hund"}}
+    query["q"] = f"the {term} runs."
+    for _ in range(2):
+        if form == "stream":
+            found = client.post("/translate/stream", json=query).text
+        else:
+            found = client.post("/translate", json=query | {"format": form}).json()[
+                "translatedText"
+            ]
+        assert "Katze" in found
+        assert "Hund" not in found
+    assert lines == [term, query["q"], query["q"]]
 
 
 def test_alternatives_differ_in_the_next_token(client: TestClient, translator: Translator) -> None:

@@ -67,11 +67,6 @@ def small(serve: Callable[..., TestClient]) -> TestClient:
         (QUERY | {"options": {"suppress_sequences": "1 " * 30}}, 413, "options (60) exceeds text"),
         (QUERY | {"terminology": {"a": "x" * 40}}, 413, "terminology (41) exceeds text limit (40)"),
         (QUERY | {"terminology": {str(n): 1 for n in range(41)}}, 413, "phrases"),
-        (
-            QUERY | {"source": "de", "target": "fr", "terminology": {"a": "b"}},
-            400,
-            "pivot language",
-        ),
     ],
 )
 def test_requests_beyond_a_limit_are_refused(
