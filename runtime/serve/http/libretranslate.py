@@ -26,12 +26,13 @@ from translate_trt.runtime.serve.http.messages import (
     FileAnswer,
     FileQuery,
     Language,
+    TargetsQuery,
     TranslateAnswer,
-    TranslateQuery,
+    TranslationsAnswer,
 )
 from translate_trt.runtime.serve.http.receiving import read_query, read_upload
 from translate_trt.runtime.serve.http.server_state import AUTO, ServerState, json_answer
-from translate_trt.runtime.serve.http.text_answer import answer_texts
+from translate_trt.runtime.serve.http.text_answer import answer_targets, answer_texts
 from translate_trt.runtime.text.languages import language_name
 
 router = APIRouter(tags=["LibreTranslate"])
@@ -41,25 +42,32 @@ _FRONTEND_TIMEOUT = 500
 
 
 @router.post(
-    "/translate", openapi_extra=body_of(TranslateQuery), **answers(TranslateAnswer, *TRANSLATING)
+    "/translate",
+    openapi_extra=body_of(TargetsQuery),
+    **answers(TranslateAnswer | TranslationsAnswer, *TRANSLATING),
 )
 async def translate(request: Request) -> Response:
-    """Translate a text or an array of texts.
+    """Translate a text or an array of texts, into one language or several.
 
     Texts may have many lines; their line ends and white space stay. Fields beyond LibreTranslate's
     add the n best hypotheses, confidences and alignments.
     """
     begun = time.perf_counter()
     state: ServerState = request.app.state.server
-    query = await read_query(request, state.settings, TranslateQuery)
+    query = await read_query(request, state.settings, TargetsQuery)
     if query.alignments and query.format != "text":
         raise HttpError(
             400, "Invalid request: alignments are of words without tags; leave out one of "
             f"alignments and format {query.format}"
         )  # fmt: skip
     key = state.identify(request, query.api_key)
-    answer = await answer_texts(state, request, query, key)
-    if "hypotheses" in answer:  # the fields that LibreTranslate's answer has not
+    if isinstance(query.target, str):
+        answer = await answer_texts(state, request, query, key)
+    else:
+        answer = await answer_targets(state, request, query, query.target, key)
+    if not {"hypotheses", "translations"}.isdisjoint(
+        answer
+    ):  # the fields that LibreTranslate's answer has not
         answer["seconds"] = round(time.perf_counter() - begun, 4)
     return json_answer(answer)
 

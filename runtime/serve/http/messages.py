@@ -73,6 +73,16 @@ class TranslateQuery(TextQuery):
     tokens: bool = Field(default=False, description="Add the log-probabilities of the tokens")
 
 
+class TargetsQuery(TranslateQuery):
+    """A text or several to translate, into one language or several."""
+
+    target: str | Annotated[list[str], Field(min_length=1)] = Field(  # type: ignore[assignment]
+        description="Target language code; or an array of codes, each of which has an answer of "
+        "its own in `translations`. Limits hold for the sum over the languages.",
+        examples=["de"],
+    )
+
+
 class StreamQuery(TextQuery):
     """A text whose translation is sent sentence by sentence."""
 
@@ -161,6 +171,13 @@ class TranslateAnswer(BaseModel):
     hypotheses: list[HypothesisAnswer] | list[list[HypothesisAnswer]] | None = None
     model: str | list[str] | None = None
     seconds: float | None = None
+
+
+class TranslationsAnswer(BaseModel):
+    """Answers by target language, if `target` is an array."""
+
+    translations: dict[str, TranslateAnswer]
+    seconds: float
 
 
 class FileAnswer(BaseModel):

@@ -103,9 +103,11 @@ def _validated(fields: dict[str, Any], settings: HttpSettings, kind: type[_Query
 
 def _check_counts(given: dict[str, Any], settings: HttpSettings, kind: type[BaseModel]) -> None:
     """Refuse too many texts or phrases, before validation makes an error for each wrong one."""
-    texts, phrases = given.get(_repeated(kind)), given.get("terminology")
-    if isinstance(texts, list) and len(texts) > (most := settings.max_texts):
-        raise HttpError(413, f"Invalid request: {len(texts)} texts exceed the limit ({most})")
+    phrases = given.get("terminology")
+    for name, what in ((_repeated(kind), "texts"), ("target", "languages")):
+        values = given.get(name)
+        if isinstance(values, list) and len(values) > (most := settings.max_texts):
+            raise HttpError(413, f"Invalid request: {len(values)} {what} exceed the limit ({most})")
     if isinstance(phrases, dict) and len(phrases) > (most := settings.max_characters):
         raise HttpError(
             413, f"Invalid request: {len(phrases)} phrases exceed the text limit ({most})"

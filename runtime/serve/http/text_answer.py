@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -12,6 +12,7 @@ from starlette.requests import Request
 
 from translate_trt.runtime.serve.http import detection
 from translate_trt.runtime.serve.http.api_keys import ApiKey
+from translate_trt.runtime.serve.http.http_error import HttpError
 from translate_trt.runtime.serve.http.hypotheses import describe_hypotheses
 from translate_trt.runtime.serve.http.messages import TranslateQuery
 from translate_trt.runtime.serve.http.routing import Route, Step
@@ -45,52 +46,102 @@ async def answer_texts(
         HttpError: The request is beyond a limit, wrong, or late.
         TranslateTrtError: A text cannot be translated.
     """
+    (answer,) = await _answers(state, request, [query], key)
+    return answer
+
+
+async def answer_targets(
+    state: ServerState,
+    request: Request,
+    query: TranslateQuery,
+    targets: Sequence[str],
+    key: ApiKey | None,
+) -> dict[str, Any]:
+    """Translate the texts of a request into several languages; see `answer_texts`.
+
+    Returns:
+        Answers by target language.
+    """
+    codes = [*dict.fromkeys(targets)]
+    if query.terminology and len(codes) > 1:
+        raise HttpError(400, "Invalid request: terminology has phrases of one target language")
+    queries = [query.model_copy(update={"target": code}) for code in codes]
+    answers = await _answers(state, request, queries, key)
+    return {"translations": dict(zip(codes, answers, strict=True))}
+
+
+async def _answers(
+    state: ServerState, request: Request, queries: Sequence[TranslateQuery], key: ApiKey | None
+) -> list[dict[str, Any]]:
+    """Answer queries that differ in the target language alone, as one request."""
+    query = queries[0]
     shape: Callable[[list[Any]], Any]  # of each field of the answer
     if isinstance(query.q, str):
         texts, names, shape = [query.q], ["the text"], itemgetter(0)
     else:
         texts, shape = query.q, list
         names = [f"text {number}" for number in range(1, len(texts) + 1)]
-    size = state.check_texts(texts, key, query)
-    detected, sources = None, [query.source] * len(texts)
-    if query.source == AUTO:
-        detected = state.detect_each(query, texts, names)
+    if (count := len(texts) * len(queries)) > (most := state.settings.max_texts):
+        raise HttpError(413, f"Invalid request: {count} translations exceed the limit ({most})")
+    size = state.check_texts(texts * len(queries), key, query)
+    detected = state.detect_each(query, texts, names) if query.source == AUTO else None
+    plans = [_parts(state, one, texts, detected) for one in queries]
+    models = [part.route.model for parts in plans for part in parts.values()]
+    request.state.log.update(model=",".join(models), characters=size, texts=count)
+    work = [
+        ([len(texts[number]) for number in part.numbers], part.steps)
+        for parts in plans
+        for part in parts.values()
+    ]
+    answers = []
+    async with state.translating(request, query, work):
+        for one, parts in zip(queries, plans, strict=True):
+            found: list[Any] = [None] * len(texts)
+            models = [""] * len(texts)
+            routes: list[Any] = [None] * len(texts)
+            for numbers, route, steps in parts.values():
+                translated = await state.translation.translate(
+                    [texts[number] for number in numbers], steps, [names[n] for n in numbers]
+                )
+                for number, by_steps in zip(numbers, translated, strict=True):
+                    found[number], routes[number], models[number] = by_steps, route, route.model
+            described = None
+            named = one.num_hypotheses is not None
+            if one.details or named or one.words or one.tokens or one.alignments:
+                describe = partial(_described, one, routes, found)
+                # Words and tokens of long texts take seconds, in which others must be answered.
+                described = describe() if size <= SHORT else await asyncio.to_thread(describe)
+            answer = {"translatedText": shape([by_steps[-1].text for by_steps in found])}
+            if detected is not None:
+                answer["detectedLanguage"] = shape(detected)
+            if one.alternatives:
+                answer["alternatives"] = shape(
+                    [_others(by_steps[-1].hypotheses, one.alternatives) for by_steps in found]
+                )
+            if described is not None:
+                answer |= {"hypotheses": shape(described), "model": shape(models)}
+            answers.append(answer)
+    return answers
+
+
+def _parts(
+    state: ServerState,
+    query: TranslateQuery,
+    texts: Sequence[str],
+    detected: Sequence[dict[str, Any]] | None,
+) -> dict[str, _Part]:
+    """Return the texts of each source language, and what translates them."""
+    sources = [query.source] * len(texts)
+    if detected is not None:
         sources = [detection.source_of(one, query.target) for one in detected]
     count = max(query.num_hypotheses or 1, query.alternatives + 1)
-    routes, parts = state.bundles.routes, dict[str, _Part]()
+    parts = dict[str, _Part]()
     for number, source in enumerate(sources):
         if source not in parts:
-            route = routes.find(source, query.target, query.model)
+            route = state.bundles.routes.find(source, query.target, query.model)
             parts[source] = _Part([], route, route.steps(query, num_hypotheses=count))
         parts[source].numbers.append(number)
-    models = [part.route.model for part in parts.values()]
-    request.state.log.update(model=",".join(models), characters=size, texts=len(texts))
-    found: list[Any] = [None] * len(texts)
-    work = [([len(texts[n]) for n in part.numbers], part.steps) for part in parts.values()]
-    async with state.translating(request, query, work):
-        for numbers, _, steps in parts.values():
-            translated = await state.translation.translate(
-                [texts[number] for number in numbers], steps, [names[number] for number in numbers]
-            )
-            for number, by_steps in zip(numbers, translated, strict=True):
-                found[number] = by_steps
-        described = None
-        named = query.num_hypotheses is not None
-        if query.details or named or query.words or query.tokens or query.alignments:
-            describe = partial(_described, query, [parts[one].route for one in sources], found)
-            # Words and tokens of long texts take seconds, in which others must be answered.
-            described = describe() if size <= SHORT else await asyncio.to_thread(describe)
-    answer: dict[str, Any] = {"translatedText": shape([by_steps[-1].text for by_steps in found])}
-    if detected is not None:
-        answer["detectedLanguage"] = shape(detected)
-    if query.alternatives:
-        answer["alternatives"] = shape(
-            [_others(by_steps[-1].hypotheses, query.alternatives) for by_steps in found]
-        )
-    if described is not None:
-        answer["hypotheses"] = shape(described)
-        answer["model"] = shape([parts[source].route.model for source in sources])
-    return answer
+    return parts
 
 
 def _described(query: TranslateQuery, routes: list[Route], found: list[Any]) -> list[Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -66,6 +67,24 @@ def test_alignments_meet_in_the_pivot_language(client: TestClient, translator: T
     after = alignments[1].pairs()
     through = {(a, d) for a, b in alignments[0].pairs() for c, d in after if b == c}
     assert found["alignments"] == [list(pair) for pair in sorted(through)]
+
+
+def test_a_text_is_translated_into_several_languages(serve: Callable[..., TestClient]) -> None:
+    client = serve(max_characters=200, max_texts=5)
+    query = {"q": [TEXT, "24"], "source": "auto", "target": ["fr", "de", "fr"], "details": True}
+    answer = client.post("/translate", json=query).json()
+    assert [*answer["translations"]] == ["fr", "de"]
+    for code, found in answer["translations"].items():
+        alone = client.post("/translate", json=query | {"target": code}).json()
+        del alone["seconds"]
+        assert found == alone
+    for wrong, status in (
+        ({"target": []}, 400), ({"target": ["de", 3]}, 400), ({"target": ["de", "xx"]}, 400),
+        ({"q": ["a"] * 3, "target": ["de", "fr"]}, 413), ({"q": TEXT * 5}, 413),
+        ({"target": ["de"] * 6}, 413), ({"terminology": {"cat": "Katze"}}, 400),
+    ):  # fmt: skip
+        refused = client.post("/translate", json=query | wrong)
+        assert refused.status_code == status, refused.text
 
 
 def test_terminology_is_required_of_the_translation(client: TestClient) -> None:
