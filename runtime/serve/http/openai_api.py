@@ -1,12 +1,14 @@
 """OpenAI's API: chat completions that translate, and models that are pairs of languages.
 
-The text of the last user message is translated as it is; other messages are no context. What
-follows "to" in a prompt such as "Translate to German: ..." would be translated, too, so such words
-belong in the system message. The languages are those of the first rule that names a target:
+The text of the last user message is translated as it is; other messages are no context. A first
+paragraph of it such as "Translate from English to German, without comments:" is no part of the text
+if an empty line follows; other prompts belong in the system message. The languages are those of the
+first rule that names a target:
 
 1. The name of the model: "en-de", or "de" for a text whose language is detected.
-2. The system message: the last language after "to" or "into", by its name in English, or the only
-   target that it names; the source is the last language after "from", or is detected.
+2. The system message, or that first paragraph: the last language after "to" or "into", by its name
+   in English, or the only target that it names; the source is the last language after "from", or is
+   detected.
 
 Options of sampling and further fields are ignored. The answer has no `usage`, since its tokens are
 not those of OpenAI's models.
@@ -41,6 +43,9 @@ router = APIRouter(prefix="/v1", tags=["OpenAI"])
 _MOST_PAIRS = 1_000
 # Characters of a system message that are searched for languages.
 _MOST_SYSTEM = 2_000
+# A first paragraph that asks for a translation, and its largest number of characters.
+_PROMPT = re.compile(r"(?:please\s+)?translate\b.*:", re.IGNORECASE | re.DOTALL)
+_MOST_PROMPT = 500
 
 
 class Message(BaseModel):
@@ -69,7 +74,9 @@ class ChatQuery(BaseModel):
 
     model_config = ConfigDict(extra="ignore", protected_namespaces=())
 
-    model: str = Field(description='Languages such as "en-de", or any name', examples=["en-de"])
+    model: str = Field(
+        default="", description='Languages such as "en-de", or any name', examples=["en-de"]
+    )
     messages: Annotated[list[Message], FailFast()]
     stream: bool = Field(default=False, description="Send each sentence once it is translated")
 
@@ -108,7 +115,8 @@ async def chat_completions(request: Request) -> Response:
     text = next((one.text for one in reversed(query.messages) if one.role == "user"), "")
     if not text.strip():
         raise HttpError(400, "there is no user message with text, which would be translated")
-    source, target = _languages(state.bundles.routes, query)
+    prompt, text = _split_prompt(state.bundles.routes, text)
+    source, target = _languages(state.bundles.routes, query, prompt)
     fields = {"id": f"chatcmpl-{secrets.token_hex(12)}", "created": int(time.time()),
               "model": query.model}  # fmt: skip
     if not query.stream:
@@ -144,11 +152,32 @@ async def _chunks(
     yield b"data: [DONE]\n\n"
 
 
-def _languages(routes: Routes, query: ChatQuery) -> tuple[str, str]:
+def _split_prompt(routes: Routes, text: str) -> tuple[str, str]:
+    """Return a first paragraph that asks for a translation, and the text to translate."""
+    prompt, _, rest = text.lstrip().partition("\n\n")
+    if len(prompt) > _MOST_PROMPT or not _PROMPT.fullmatch(prompt.strip()) or not rest.strip():
+        return "", text
+    return (prompt, rest) if _named(routes, prompt)[1] else ("", text)
+
+
+def _named(routes: Routes, text: str) -> tuple[list[str], list[str]]:
+    """Return the source and the target languages that a prompt names in English."""
+    codes = {language_name(code).lower(): code for code in routes.languages}
+    named = "|".join(re.escape(name) for name in sorted(codes, key=len, reverse=True))
+    found = re.findall(rf"\b(?:(to|into|from)\s+)?({named})\b", text[:_MOST_SYSTEM].lower())
+    sources = [codes[name] for before, name in found if before == "from"]
+    targets = [codes[name] for before, name in found if before in ("to", "into")]
+    mentioned = {codes[name] for before, name in found if not before}
+    if not targets and len(mentioned) == 1:
+        targets = [*mentioned]
+    return sources, targets
+
+
+def _languages(routes: Routes, query: ChatQuery, prompt: str) -> tuple[str, str]:
     """Return the source and the target language of a chat.
 
     Raises:
-        HttpError: Neither model nor system message names a target language.
+        HttpError: Neither model nor messages name a target language.
     """
     if query.model in routes.targets:
         return AUTO, query.model
@@ -157,15 +186,9 @@ def _languages(routes: Routes, query: ChatQuery) -> tuple[str, str]:
         if target != query.model and target in routes.targets:
             return source, target
     system = "\n".join(one.text for one in query.messages if one.role in ("system", "developer"))
-    codes = {language_name(code).lower(): code for code in routes.languages}
-    named = "|".join(re.escape(name) for name in sorted(codes, key=len, reverse=True))
-    system = system[:_MOST_SYSTEM].lower()
-    found = re.findall(rf"\b(?:(to|into|from)\s+)?({named})\b", system)
-    sources = [codes[name] for before, name in found if before == "from"]
-    targets = [codes[name] for before, name in found if before in ("to", "into")]
-    mentioned = {codes[name] for before, name in found if not before}
-    if not targets and len(mentioned) == 1:
-        targets = [*mentioned]
+    sources, targets = _named(routes, system)
+    if not targets:
+        sources, targets = _named(routes, prompt)
     if not targets:
         raise HttpError(
             400, "no target language: name one as the model, such as "

@@ -81,6 +81,14 @@ def test_the_system_message_names_the_languages(client: Any, expected: str, syst
     assert ask(client, "gpt", {"role": "system", "content": system}, USER) == expected
 
 
+def test_a_first_paragraph_may_name_the_languages(client: Any, expected: str) -> None:
+    asked = {"role": "user", "content": f"Please translate this text to German:\n\n{TEXT}"}
+    assert ask(client, "gpt", asked) == ask(client, "en-de", asked) == expected
+    document = "Translate with care:\n\nthe cat runs."
+    found = ask(client, "en-de", {"role": "user", "content": document})
+    assert found.count("\n\n") == 1
+
+
 def test_sentences_are_streamed(client: Any, expected: str) -> None:
     chunks = list(client.chat.completions.create(model="en-de", messages=[USER], stream=True))
     texts = [one.choices[0].delta.content for one in chunks]
