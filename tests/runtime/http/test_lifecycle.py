@@ -111,8 +111,11 @@ def bundle(compiled_bundle: Path, tmp_path: Path) -> Path:
 def test_sigterm_answers_what_is_in_flight(bundle: Path) -> None:
     with running(f"en-de={bundle}") as server, ThreadPoolExecutor(20) as threads:
 
+        # So much that a busy machine starts the last client before the first has its answer.
+        query = QUERY | {"q": "".join(SENTENCES[:200])}
+
         def ask(_: int) -> int:
-            return httpx.post(f"{server.url}/translate", json=QUERY, timeout=PATIENCE).status_code
+            return httpx.post(f"{server.url}/translate", json=query, timeout=PATIENCE).status_code
 
         asked = [threads.submit(ask, number) for number in range(20)]
         in_flight = "translate_trt_http_requests_in_flight 21.0"  # with the one for the metrics

@@ -28,7 +28,7 @@ def test_flags_are_the_fields_of_the_settings() -> None:
     defaults = command.make_context("serve", ["bundle"]).params
     for name, value in dataclasses.asdict(HttpSettings()).items():
         assert defaults[name] == value, name
-    others = {"bundles", "log_format"}
+    others = {"argos", "bundles", "log_format"}
     assert defaults.keys() == {*dataclasses.asdict(HttpSettings()), *others}
 
 
