@@ -93,7 +93,8 @@ def bundle(word_bundle: Path) -> Path:
 def server(bundle: Path) -> Iterator[str]:
     sources = [BundleSource(bundle, "en-de", ("en", "de")),
                BundleSource(bundle, "de-en", ("de", "en"))]  # fmt: skip
-    settings = HttpSettings(workers=1, threads=1, max_characters=LIMIT)
+    limits = {"max_characters": LIMIT, "max_file_characters": LIMIT}
+    settings = HttpSettings(workers=1, threads=1, **limits)
     with running(create_app(sources, settings)) as url:
         yield url
 
