@@ -110,7 +110,6 @@ def bundle(compiled_bundle: Path, tmp_path: Path) -> Path:
 
 def test_sigterm_answers_what_is_in_flight(bundle: Path) -> None:
     with running(f"en-de={bundle}") as server, ThreadPoolExecutor(20) as threads:
-
         # So much that a busy machine starts the last client before the first has its answer.
         query = QUERY | {"q": "".join(SENTENCES[:80])}
 
