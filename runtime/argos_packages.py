@@ -97,7 +97,7 @@ class ArgosPackage:
 
 
 def version_numbers(version: str) -> tuple[int, ...]:
-    """Return the numbers of a version, by which versions are ordered."""
+    """Return the sort key of a version: its numbers, most significant first."""
     return tuple(map(int, re.findall(r"\d{1,9}", version)))
 
 

@@ -20,7 +20,6 @@ import click
 from translate_trt.runtime.bundle.manifest import read_manifest
 from translate_trt.runtime.cli.bundle_flags import bundle_flag, target_flags
 from translate_trt.runtime.cli.command import Command, section, take, together
-from translate_trt.runtime.cli.line_flags import unwrap_flag
 from translate_trt.runtime.cli.loading import Loading, load_translator, loading_flags
 from translate_trt.runtime.cli.names import PATH, field_option, output_option
 from translate_trt.runtime.cli.search_flags import (
@@ -72,7 +71,12 @@ _format_flags = section("Formats")(
         ),
         _option("line_length", "Characters in a line of a subtitle."),
         _option("reading_speed", "Characters per second that viewers of subtitles read."),
-        unwrap_flag,
+        click.option(
+            "--unwrap",
+            is_flag=True,
+            help="Join the lines of each paragraph of plain text first, where they were broken at "
+            "a fixed width.",
+        ),
         click.option(
             "--max-file-mib",
             type=click.IntRange(min=1),

@@ -11,7 +11,7 @@ from urllib.parse import unquote
 
 from translate_trt.runtime.errors import InputError
 from translate_trt.runtime.files.mixed_text import Role, text_blocks
-from translate_trt.runtime.files.segments import FileText, ReadOptions
+from translate_trt.runtime.files.segments import HAS_LETTER, FileText, ReadOptions
 from translate_trt.runtime.files.xml_source import Element, XmlSource
 from translate_trt.runtime.files.zip_packages import Block, Package, package_text
 from translate_trt.runtime.text.languages import public_code
@@ -39,7 +39,6 @@ _OPAQUE = re.compile(
     "noscript|object|picture|progress|ruby|script|select|style|svg|"
     "template|textarea|video|wbr"
 )
-_HAS_LETTER = re.compile(r"[^\W\d_]")
 _LANGUAGE = re.compile(r"[A-Za-z]{2,3}(?:[-_][A-Za-z0-9]{2,8})*")
 
 
@@ -154,7 +153,7 @@ def _role(source: XmlSource, element: Element) -> Role:
         if _is_kept(element):
             return Role("shown")
         # The number of a note is a thing beside a word.
-        is_note = name == "a" and not _HAS_LETTER.search(source.text_of(element))
+        is_note = name == "a" and not HAS_LETTER.search(source.text_of(element))
         return Role("opaque" if is_note else "inline")
     if _CODE.fullmatch(name):
         return Role("shown")

@@ -14,11 +14,14 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, TypeAlias
 
 from translate_trt.runtime.errors import InputError
+from translate_trt.runtime.files.segments import HAS_LETTER
 from translate_trt.runtime.files.xml_source import Range, escape, unescape
 
 #: Source of a node: texts, and ranges of the document in which there may be edits.
 Source: TypeAlias = tuple[str | Range, ...]
 
+#: A tag of a fragment without text that stays.
+FRAGMENT_TAG = re.compile(r'<(g|x) id="(\d+)"\s*/?>|</g>')
 _TOKEN = re.compile(
     r'<g id="(\d+)">|<x id="(\d+)"(?:/>| translate="no">[^<]*</x>)|(</g>)|([^<]+|<)'
 )
@@ -26,7 +29,6 @@ _TOKEN = re.compile(
 _MAX_RANGES = 16
 # Characters of what is not translated that the model sees.
 _MAX_SHOWN = 100
-_HAS_LETTER = re.compile(r"[^\W\d_]")
 _REFERENCE = re.compile(r"&[^;<]*;")
 _SPECIAL = re.compile(r"<!\[CDATA\[(.*?)\]\]>|<!--.*?-->|<\?.*?\?>", re.DOTALL)
 
@@ -59,7 +61,7 @@ class Text:
         text = self.text
         if "&" in text:
             text = _REFERENCE.sub("", unescape(text))
-        return _HAS_LETTER.search(text) is not None
+        return HAS_LETTER.search(text) is not None
 
 
 class Opaque:

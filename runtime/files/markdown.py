@@ -15,7 +15,9 @@ from typing import Any, NamedTuple
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from translate_trt.runtime.files.segments import FileText, ReadOptions, Segment, decode
+from translate_trt.runtime.files.fragments import FRAGMENT_TAG
+from translate_trt.runtime.files.resources import TextSource
+from translate_trt.runtime.files.segments import HAS_LETTER, FileText, ReadOptions, Segment
 from translate_trt.runtime.files.xml_source import escape, unescape
 
 _FRONT_MATTER = re.compile(r"---[ \t]*\r?\n.*?\r?\n(?:---|\.\.\.)[ \t]*(?:\r?\n|\Z)", re.DOTALL)
@@ -28,10 +30,8 @@ _OPAQUE = re.compile(
 _SPECIAL = re.compile(r"([\\`*_\[\]<>&~])")
 # Text that would begin another block.
 _BLOCK_START = re.compile(r"\A(#{1,6}(?=\s|$)|>|[-+*](?=\s|$)|\d{1,9}(?=[.)](?:\s|$))|~~~|```|\|)")
-_FRAGMENT_TAG = re.compile(r'<(g|x) id="(\d+)"\s*/?>|</g>')
 _HTML_TAG = re.compile(r"<!--.*?-->|<[^<>]*>", re.DOTALL)
 _LINE = re.compile(r"([^\r\n]*)(\r\n|\n|\r|\Z)")
-_HAS_LETTER = re.compile(r"[^\W\d_]")
 _RECORDED = ("backticks", "link", "image", "autolink", "html_inline")
 
 
@@ -94,7 +94,8 @@ class _Block(NamedTuple):
 
 def read(content: bytes, options: ReadOptions) -> FileText:
     """Read Markdown: each block of text is a segment, and so is each block of HTML."""
-    text, encoding = decode(content, options)
+    source = TextSource(content, options)
+    text = source.text
     front = _FRONT_MATTER.match(text)
     start = front.end() if front else 0
     lines_before = text.count("\n", 0, start) + 1
@@ -108,7 +109,7 @@ def read(content: bytes, options: ReadOptions) -> FileText:
     for token in _MARKDOWN.parse(text[start:], references):
         if token.type == "html_block" and token.map:
             begin, end = lines[token.map[0]].start(), lines[token.map[1] - 1].end()
-            if _HAS_LETTER.search(_HTML_TAG.sub("", text[begin:end])):
+            if HAS_LETTER.search(_HTML_TAG.sub("", text[begin:end])):
                 place = f"line {lines_before + token.map[0]}"
                 segments.append(Segment(text[begin:end], "html", place))
                 places.append((begin, end))
@@ -122,7 +123,7 @@ def read(content: bytes, options: ReadOptions) -> FileText:
         if block is None or (kind == "paragraph_open" and _DIRECTIVE.match(token.content)):
             continue
         fragment, tags = _fragment(token)
-        if _HAS_LETTER.search(_FRAGMENT_TAG.sub("", fragment)):
+        if HAS_LETTER.search(FRAGMENT_TAG.sub("", fragment)):
             place = f"line {lines_before + token.map[0]}"
             if tags:
                 segments.append(Segment(fragment, "xml", place))
@@ -132,16 +133,13 @@ def read(content: bytes, options: ReadOptions) -> FileText:
             renders.append(partial(_rendered, block, tags, references))
 
     def render(translations: Sequence[str]) -> bytes:
-        pieces: list[str] = []
-        at = 0
-        for segment, translation, (begin, end), of_block in zip(
+        for segment, translation, place, of_block in zip(
             segments, translations, places, renders, strict=True
         ):
             if translation != segment.text:
                 fragment = escape(translation) if segment.kind == "text" else translation
-                pieces += (text[at:begin], of_block(fragment))
-                at = end
-        return encoding.encode("".join((*pieces, text[at:])))
+                source.replace(*place, of_block(fragment))
+        return source.render()
 
     return FileText(segments, render)
 
@@ -206,7 +204,10 @@ def _fragment(token: Token) -> tuple[str, list[_Tag]]:
         tags.append(_Tag(written, end))
 
     children = token.children or []
+    skipped = -1  # number of the last token of an autolink
     for number, child in enumerate(children):
+        if number <= skipped:
+            continue
         span = child.meta.get("span")
         written = token.content[slice(*span)] if span else ""
         if child.type == "text":
@@ -225,10 +226,9 @@ def _fragment(token: Token) -> tuple[str, list[_Tag]]:
         elif child.type in ("em_open", "strong_open", "s_open"):
             begin(child.markup, child.markup)
         elif child.type == "link_open" and written.startswith("<"):
-            # An autolink: its text is its address.
+            # An autolink of three tokens, whose text is its address.
             empty(written)
-            pieces.append("<!")
-            open_tags.append(-1)
+            skipped = number + 2
         elif child.type == "link_open":
             assert span is not None
             label = child.meta["label"] - span[0]
@@ -237,10 +237,8 @@ def _fragment(token: Token) -> tuple[str, list[_Tag]]:
                 end = f"][{written[1:label]}]"
             begin("[", end)
         elif child.type in ("em_close", "strong_close", "s_close", "link_close"):
-            if open_tags.pop() < 0:
-                del pieces[len(pieces) - pieces[::-1].index("<!") - 1 :]
-            else:
-                pieces.append("</g>")
+            open_tags.pop()
+            pieces.append("</g>")
         elif child.type == "html_inline":
             name = re.match(r"</?([A-Za-z][\w-]*)", child.content)
             if (
@@ -323,7 +321,7 @@ def _written(fragment: str, tags: Sequence[_Tag], text_as: Callable[[str], str])
     pieces: list[str] = []
     open_tags: list[int] = []
     at = 0
-    for found in _FRAGMENT_TAG.finditer(fragment):
+    for found in FRAGMENT_TAG.finditer(fragment):
         pieces.append(text_as(unescape(fragment[at : found.start()])))
         at = found.end()
         if found[0] == "</g>":

@@ -17,7 +17,7 @@ from html.entities import html5
 from typing import NamedTuple, TypeAlias
 from xml.parsers import expat
 
-from translate_trt.runtime.files.segments import Segment
+from translate_trt.runtime.files.segments import HAS_LETTER, Segment
 
 # Sentences that a message may become, and nesting of its arguments.
 _MAX_SENTENCES = 16
@@ -39,7 +39,6 @@ _NUMBERED = re.compile(r"\{\s*(\d+)\s*\}")
 _CODE = re.compile(
     r"\{\{[^{}]*\}\}|\$?\{[^{}]*\}|%(?:\(\w+\))?[-+#\d$.]*(?:hh?|ll?)?[A-Za-z@]\b|%@|<[^<>]*>|&\w+;"
 )
-_LETTER = re.compile(r"[^\W\d_]")
 _UNREADABLE = re.compile("[\0\ud800-\udfff]")
 
 _TAG = re.compile(r"</?([A-Za-z0-9][\w:.-]*)(?:\s[^<>]*)?/?>|<!--")
@@ -103,7 +102,7 @@ def read_fragment(fragment: str, place: str = "", *, has_lines: bool = False) ->
 
 def has_text(value: str) -> bool:
     """Return whether a value has letters outside placeholders and tags."""
-    return _LETTER.search(_CODE.sub("", _PLACEHOLDERS.sub("", value))) is not None
+    return HAS_LETTER.search(_CODE.sub("", _PLACEHOLDERS.sub("", value))) is not None
 
 
 # Returns the parts of a text with their kinds; "" is the kind of what stays.

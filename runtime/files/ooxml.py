@@ -137,7 +137,7 @@ def _one_line(text: str) -> str:
 
 
 def _number_key(name: str) -> list[tuple[int, str]]:
-    """Return a key by which slide10 is after slide9."""
+    """Return the natural sort key of a part's name: slide9 before slide10."""
     return [(int(part or 0), text) for text, part in re.findall(r"([^0-9]+)([0-9]*)", name)]
 
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import codecs
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from translate_trt.runtime.errors import InputError, OptionError
+
+#: A letter, without which a text is not translated.
+HAS_LETTER = re.compile(r"[^\W\d_]")
 
 # Byte order marks, the longer ones first.
 _MARKS = (
@@ -43,7 +47,8 @@ class FileText(NamedTuple):
     Attributes:
         segments: Segments to translate, in order.
         render: Returns the file's content for one translation per segment, in order. With the
-            segments' own texts it returns the file unchanged, where the format allows.
+            segments' own texts it returns the file unchanged, where the format allows. To be called
+            once.
     """
 
     segments: Sequence[Segment]
@@ -64,8 +69,8 @@ class ReadOptions:
         encoding: Encoding of text files without a byte order mark; None: UTF-8, or what the format
             declares.
         line_length: Maximum number of characters in a line of a subtitle.
-        reading_speed: Characters per second that viewers read, by which the text of a sentence is
-            distributed over its subtitles.
+        reading_speed: Reading speed of viewers in characters per second, for the division of a
+            sentence over its cues.
         max_bytes: Maximum size of a file, and of all parts of a packed one.
     """
 

@@ -15,7 +15,9 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from translate_trt.runtime.errors import InputError
-from translate_trt.runtime.files.segments import FileText, ReadOptions, Segment, decode
+from translate_trt.runtime.files.fragments import FRAGMENT_TAG
+from translate_trt.runtime.files.resources import TextSource
+from translate_trt.runtime.files.segments import HAS_LETTER, FileText, ReadOptions, Segment
 from translate_trt.runtime.files.xml_source import escape, unescape
 
 _TIME = r"(?:(\d+):)?(\d{1,2}):(\d{2})[.,](\d{1,3})"
@@ -30,7 +32,6 @@ _BRACE_TAG = re.compile(r"\{[^{}\r\n]*\}|\\h")
 _DRAWING = re.compile(r"\{[^{}]*\\p[1-9]")
 # Overrides that switch something on until another one switches it off.
 _SWITCH = re.compile(r"\{\\([ibus])([01])\}")
-_FRAGMENT_TAG = re.compile(r'<(g|x) id="(\d+)"\s*/?>|</g>')
 
 # A sentence goes on in the next cue unless the cue ends like this, or there is a pause.
 _SENTENCE_END = re.compile(r"""[.!?\u2026:\u3002\uff01\uff1f\u266a\])]["'\u2019\u201d\u00bb]*\Z""")
@@ -43,7 +44,6 @@ _COST_IN_CLAUSE, _COST_AT_COMMA = 0.02, 0.005
 _COST_OF_SPEED, _COST_OF_LENGTH = 0.5, 0.5
 _CLAUSE_END = re.compile(r"""[,;:.!?\u2026\u3001\u3002\uff0c\uff1b]["'\u2019\u201d\u00bb)]*\Z""")
 _LINES = 2
-_HAS_LETTER = re.compile(r"[^\W\d_]")
 # Texts without spaces may be divided between these characters, but not before closing marks.
 _WIDE = re.compile(
     r"[\u3041-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]"
@@ -79,9 +79,10 @@ class _Syntax:
 
 def read_srt(content: bytes, options: ReadOptions) -> FileText:
     """Read SubRip subtitles."""
-    text, encoding = decode(content, options)
-    syntax = _Syntax(_ANGLE_TAG, _newline(text))
-    return _file_text(text, _timed_cues(text, True), syntax, encoding.encode, options)
+    source = TextSource(content, options)
+    text = source.text
+    syntax = _Syntax(_ANGLE_TAG, source.line_end)
+    return _file_text(source, _timed_cues(text, True), syntax, options)
 
 
 def read_vtt(content: bytes, options: ReadOptions) -> FileText:
@@ -90,24 +91,22 @@ def read_vtt(content: bytes, options: ReadOptions) -> FileText:
     Raises:
         InputError: The file does not begin with WEBVTT.
     """
-    text, encoding = decode(content, options)
+    source = TextSource(content, options)
+    text = source.text
     if not text.startswith("WEBVTT"):
         raise InputError("does not begin with WEBVTT, as WebVTT must.")
     syntax = _Syntax(
-        _ANGLE_TAG, _newline(text), html.unescape, lambda text: html.escape(text, quote=False)
+        _ANGLE_TAG, source.line_end, html.unescape, lambda text: html.escape(text, quote=False)
     )
-    return _file_text(text, _timed_cues(text, False), syntax, encoding.encode, options)
+    return _file_text(source, _timed_cues(text, False), syntax, options)
 
 
 def read_ass(content: bytes, options: ReadOptions) -> FileText:
     """Read subtitles of SubStation Alpha; drawings and comments stay as they are."""
-    text, encoding = decode(content, options)
+    source = TextSource(content, options)
+    text = source.text
     cues = list(_events(text))
-    return _file_text(text, cues, _Syntax(_BRACE_TAG, "\\N"), encoding.encode, options)
-
-
-def _newline(text: str) -> str:
-    return "\r\n" if "\r\n" in text else "\n"
+    return _file_text(source, cues, _Syntax(_BRACE_TAG, "\\N"), options)
 
 
 def _timed_cues(text: str, numbered: bool) -> list[_Cue]:
@@ -208,12 +207,9 @@ class _Group:
 
 
 def _file_text(
-    text: str,
-    cues: Sequence[_Cue],
-    syntax: _Syntax,
-    encode: Callable[[str], bytes],
-    options: ReadOptions,
+    source: TextSource, cues: Sequence[_Cue], syntax: _Syntax, options: ReadOptions
 ) -> FileText:
+    text = source.text
     by_cue = [list(_parts(cue, text[cue.begin : cue.stop], syntax)) for cue in cues]
     groups = list(_groups(by_cue, syntax))
     segments = [_segment(group, syntax) for group in groups]
@@ -229,13 +225,10 @@ def _file_text(
                 found = [part.text for part in group.parts]
             for number, part, lines in zip(group.numbers, group.parts, found, strict=True):
                 texts.setdefault(number, []).append(part.before + lines + part.after)
-        pieces: list[str] = []
-        at = 0
-        for number in sorted(changed):
+        for number in changed:
             cue = cues[number]
-            pieces += (text[at : cue.begin], syntax.line_break.join(texts[number]))
-            at = cue.stop
-        return encode("".join((*pieces, text[at:])))
+            source.replace(cue.begin, cue.stop, syntax.line_break.join(texts[number]))
+        return source.render()
 
     return FileText(segments, render)
 
@@ -261,8 +254,7 @@ def _parts(cue: _Cue, text: str, syntax: _Syntax) -> Iterator[_Part]:
 def _around(text: str, syntax: _Syntax) -> tuple[str, str, str]:
     """Return the tags and white space before a text, the text, and those after it."""
     space = r"(?:\s|\\[Nn])*"
-    begin, end = 0, len(text)
-    match = re.match(space, text)
+    match, end = re.match(space, text), len(text)
     begin = match.end() if match else 0
     while found := syntax.tag.match(text, begin):
         match = re.compile(space).match(text, found.end())
@@ -302,7 +294,7 @@ def _groups(by_cue: Sequence[Sequence[_Part]], syntax: _Syntax) -> Iterator[_Gro
             if group is not None:
                 yield group
             group = _Group([part], [number])
-            if not _HAS_LETTER.search(plain):
+            if not HAS_LETTER.search(plain):
                 yield group
                 group = None
     if group is not None:
@@ -316,7 +308,7 @@ def _continues(group: _Group, part: _Part, plain: str, syntax: _Syntax) -> bool:
         return False
     text = syntax.tag.sub("", last.text).strip()
     return (
-        bool(_HAS_LETTER.search(plain))
+        bool(HAS_LETTER.search(plain))
         and not _SENTENCE_END.search(text)
         and not _SPEAKER.match(syntax.tag.sub("", part.before + part.text).strip())
         and -0.1 <= part.cue.start - last.cue.end <= _LONGEST_PAUSE
@@ -462,7 +454,7 @@ def _units(translation: str, kind: str) -> list[_Unit]:
     waiting: list[int] = []
     open_tags: list[int] = []
     at, space = 0, False
-    tags = _FRAGMENT_TAG.finditer(translation) if kind == "xml" else ()
+    tags = FRAGMENT_TAG.finditer(translation) if kind == "xml" else ()
     for found in itertools.chain(tags, (None,)):
         text = translation[at : found.start() if found else None]
         for word in re.findall(r"\s+|\S+", unescape(text) if kind == "xml" else text):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from translate_trt.runtime.errors import BackendError, InputError, TranslateTrtError
 from translate_trt.runtime.files.formats import FileFormat, format_of
-from translate_trt.runtime.files.segments import FileText, ReadOptions, Segment
+from translate_trt.runtime.files.segments import HAS_LETTER, FileText, ReadOptions, Segment
 from translate_trt.runtime.files.xml_source import escape, unescape
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ _LINE_SPACE = re.compile(r"[ \t\r\n]+")
 _AROUND = re.compile(r"<([^\s/>]+)(?:\s[^<>]*)?>([^<>]*)</\1\s*>", re.DOTALL)
 _EMPTY_BEFORE = re.compile(r"\s*<[^<>/!?][^<>]*/>\s*")
 _EMPTY_AFTER = re.compile(r"\s*<[^<>/!?][^<>]*/>\s*\Z")
-_HAS_LETTER = re.compile(r"[^\W\d_]")
 
 
 class Origin(NamedTuple):
@@ -78,7 +77,7 @@ class SegmentPlan:
         self._found: dict[tuple[str, str], Translated] = {}
         self.texts: dict[str, dict[str, str]] = {}
         for core, name in zip(self._cores, names, strict=True):
-            if not _HAS_LETTER.search(core.text):
+            if not HAS_LETTER.search(core.text):
                 self._found[core.key] = Translated(core.text, Origin("none"))
             elif core.key in self._found or core.text in self.texts.get(core.kind, {}):
                 continue

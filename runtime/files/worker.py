@@ -23,7 +23,7 @@ from translate_trt.runtime.files.translation import SegmentPlan, named_segment
 _SIZE = struct.Struct("!Q")
 
 
-class FileTask(NamedTuple):
+class ReadTask(NamedTuple):
     """A file to read.
 
     Attributes:
@@ -50,7 +50,7 @@ def send(stream: IO[bytes], *messages: Any) -> None:
     stream.flush()
 
 
-def send_task(stream: IO[bytes], task: FileTask, content: bytes) -> None:
+def send_task(stream: IO[bytes], task: ReadTask, content: bytes) -> None:
     """Write the task of the process, and its file."""
     send(stream, task._asdict() | {"options": asdict(task.options)}, content)
 
@@ -85,7 +85,7 @@ def main() -> None:
 
 def _run(source: IO[bytes], output: IO[bytes]) -> None:
     fields = json.loads(receive(source))
-    task = FileTask(**fields | {"options": ReadOptions(**fields["options"])})
+    task = ReadTask(**fields | {"options": ReadOptions(**fields["options"])})
     _limit(task)
     text = format_of(task.name, task.suffix).read(receive(source), task.options)
     names = [named_segment(task.name, segment) for segment in text.segments]
@@ -96,7 +96,7 @@ def _run(source: IO[bytes], output: IO[bytes]) -> None:
     send(output, {}, text.render([one.text for one in translated]))
 
 
-def _limit(task: FileTask) -> None:
+def _limit(task: ReadTask) -> None:
     """Limit memory and processor time, where the system can."""
     try:
         import resource

@@ -28,7 +28,7 @@ class FileProcess:
         task: The file to read, and limits of the process.
     """
 
-    def __init__(self, task: worker.FileTask) -> None:
+    def __init__(self, task: worker.ReadTask) -> None:
         self._task, self._killed = task, False
         with ctrl_c_blocked():
             self._process = subprocess.Popen(

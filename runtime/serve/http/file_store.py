@@ -14,7 +14,7 @@ from urllib.parse import quote
 from starlette.responses import Response
 
 from translate_trt.runtime.files.segments import ReadOptions
-from translate_trt.runtime.files.worker import FileTask
+from translate_trt.runtime.files.worker import ReadTask
 from translate_trt.runtime.serve.http.file_process import FileProcess
 from translate_trt.runtime.serve.http.http_error import HttpError, busy
 
@@ -104,7 +104,7 @@ class FileStore:
         seconds = math.ceil(2 * self._seconds)  # reading, then rendering
         self._processes += 1
         try:
-            process = FileProcess(FileTask(name, suffix, options, self._memory, seconds))
+            process = FileProcess(ReadTask(name, suffix, options, self._memory, seconds))
             try:
                 yield process
             finally:

@@ -65,9 +65,7 @@ async def translate(request: Request) -> Response:
         answer = await answer_texts(state, request, query, key)
     else:
         answer = await answer_targets(state, request, query, query.target, key)
-    if not {"hypotheses", "translations"}.isdisjoint(
-        answer
-    ):  # the fields that LibreTranslate's answer has not
+    if {"hypotheses", "translations"} & answer.keys():  # an answer beyond LibreTranslate's
         answer["seconds"] = round(time.perf_counter() - begun, 4)
     return json_answer(answer)
 

@@ -14,14 +14,14 @@ from support.file_texts import packed
 
 from translate_trt.runtime.errors import InputError
 from translate_trt.runtime.files import ReadOptions
-from translate_trt.runtime.files.worker import FileTask
+from translate_trt.runtime.files.worker import ReadTask
 
 pytest.importorskip("uvicorn", reason="the extra serve is not installed")
 from translate_trt.runtime.serve.http.file_process import FileProcess
 from translate_trt.runtime.serve.http.file_store import FileStore
 from translate_trt.runtime.serve.http.http_error import HttpError
 
-TASK = FileTask("the file", ".txt", ReadOptions(), 1 << 30, 60)
+TASK = ReadTask("the file", ".txt", ReadOptions(), 1 << 30, 60)
 
 
 @pytest.fixture
