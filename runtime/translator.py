@@ -859,7 +859,11 @@ class Translator:
             reference.check(request)
 
     def translate_request(self, request: LineRequest) -> list[Translation]:
-        """Translate the lines of a request.
+        """Translate the lines of a request; see `translate_requests`."""
+        return self.translate_requests([request])[0]
+
+    def translate_requests(self, requests: Sequence[LineRequest]) -> list[list[Translation]]:
+        """Translate the lines of requests at the same time.
 
         Raises:
             InputError: A line cannot be translated.
@@ -867,13 +871,17 @@ class Translator:
             BackendError: The backend failed; libtranslate_trt has retried each sentence once.
         """
         if (core := self.core) is not None:
-            jobs = LineJobs(core, request)
-            while (job := jobs.submit()) is not None:
-                jobs.receive(job)
-            return jobs.translations
+            all_jobs = [LineJobs(core, request) for request in requests]
+            running = all_jobs
+            while running:
+                submitted = [(jobs, job) for jobs in running if (job := jobs.submit()) is not None]
+                for jobs, job in submitted:
+                    jobs.receive(job)
+                running = [jobs for jobs, _ in submitted]
+            return [jobs.translations for jobs in all_jobs]
         if (reference := self._reference) is None:  # closed by another thread
             raise _closed_error()
-        return reference.translate(request)
+        return [reference.translate(request) for request in requests]
 
     def _options(self, options: SearchOptions | None) -> SearchOptions:
         """Return the options of a call, whose languages are the bundle's if it names none."""

@@ -148,13 +148,18 @@ class SegmentTranslator:
             TranslateTrtError: See `Translator.translate`.
         """
         plan = SegmentPlan(segments, names, self._memory)
-        found = {}
-        for kind, texts in plan.texts.items():
-            request = request_of(
+        requests = [
+            request_of(
                 self._translator, kind, [*texts], [*texts.values()], unwrap=self._unwrap,
                 **self._arguments,
-            )  # fmt: skip
-            found[kind] = [one.text for one in self._translator.translate_request(request)]
+            )
+            for kind, texts in plan.texts.items()
+        ]  # fmt: skip
+        translations = self._translator.translate_requests(requests)
+        found = {
+            kind: [one.text for one in of_kind]
+            for kind, of_kind in zip(plan.texts, translations, strict=True)
+        }
         return plan.finish(found)
 
 

@@ -206,6 +206,7 @@ Lines lines_of(const tt_text* lines, std::size_t count, const tt_submit_options&
   additions.translate_all = submitted.translate_all != 0 || is_segment;
   made.terminology = glossary_of(submitted);
   made.splits = splits_of(submitted, count);
+  if (submitted.markup != nullptr) made.tagless = submitted.markup->marked.tagless();
   return made;
 }
 

@@ -165,7 +165,6 @@ std::shared_ptr<Job> LineJobs::job(const Lines& lines, const SearchOptions& opti
   const SearchOptions of_sentences = checked(lines, options);
   const auto& [targets, forced, constraints, names] = lines.demands;
   const Additions& additions = lines.additions;
-  const bool is_aligned = additions.alignments || additions.aligned;
   auto all = std::make_shared<JobLines>();
   all->additions = additions;
   all->terminology = lines.terminology;
@@ -191,8 +190,11 @@ std::shared_ptr<Job> LineJobs::job(const Lines& lines, const SearchOptions& opti
       throw option_error("constraints belong to one sentence, and " + name +
                          " is split into sentences; leave out one of the two.");
     }
+    const bool needs_tags = additions.aligned && (lines.tagless.empty() || !lines.tagless[i]);
+    const bool is_aligned = additions.alignments || needs_tags;
     std::vector<Sentence> of_line;
     SearchOptions of_part = of_sentences;
+    of_part.return_attention = options.return_attention || is_aligned;
     for (const std::string_view given :
          split == nullptr ? std::vector{lines.texts[i]} : split->parts) {
       Part& part = line.parts.emplace_back();
@@ -412,6 +414,7 @@ Translation LineJobs::translation(const JobLines& lines, const JobLine& line,
                                  : Translation(std::move(parts.front()));
   whole.glossary = lines.terminology;
   for (TextHypothesis& one : whole.hypotheses) {
+    if (is_aligned && !one.aligned) one.aligned = TextAlignment{decode_utf8(one.text), {}};
     if (additions.words) one.words = words_of(*tokenizer_, one.pieces, lines.calibration);
     if (additions.alignments) {
       one.alignment =

@@ -66,6 +66,9 @@ struct Lines {
   // Translations have the first target phrase of each source phrase in their line.
   std::shared_ptr<const Glossary> terminology = {};
   std::optional<std::vector<Split>> splits = {};  // one per line
+  // Whether each line is the text of a segment without tags, which `Additions::aligned` does not
+  // need the attention of; empty: none is.
+  std::vector<bool> tagless = {};
 };
 
 }  // namespace translate_trt::runtime

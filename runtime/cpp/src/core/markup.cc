@@ -702,6 +702,9 @@ class MarkedSegment {
   // The text without tags; empty if there is nothing to translate.
   const std::u32string& plain() const { return plain_.text; }
 
+  // Whether the text has no tag whose place the attention decides.
+  bool is_tagless() const { return plain_.elements.size() == 1 && plain_.shown.empty(); }
+
   // Whether every hypothesis has a text.
   bool is_complete() const {
     return std::all_of(hypotheses_.begin(), hypotheses_.end(),
@@ -768,6 +771,7 @@ class MarkedSegment {
         if (no_break_pairs_.count(pair) > 0) target[at] = kNoBreakSpace;
       });
     }
+    if (is_tagless()) return encode_text(alignment.target, markup_);
     const auto copies = copies_of(plain_, alignment.target);
     if (!copies) return std::nullopt;
     const Units units(plain_.text, alignment, *copies, edges_of(plain_.elements));
@@ -829,12 +833,12 @@ void MarkedTexts::add_segments(std::size_t text, const std::vector<MarkupToken>&
 }
 
 void MarkedTexts::prepare() {
-  lines_.clear();
-  owners_.clear();
+  clear_lines();
   for (const std::size_t segment : round_) {
     if (segments_[segment].plain().empty()) continue;
     lines_.push_back(encode_utf8(segments_[segment].plain()));
     owners_.push_back(owner_of_segment_[segment]);
+    tagless_.push_back(segments_[segment].is_tagless());
   }
   if (lines_.empty()) receive({});
 }
@@ -864,9 +868,14 @@ void MarkedTexts::receive(const std::vector<Translation>& translations) {
   round_.erase(std::remove_if(round_.begin(), round_.end(), is_complete), round_.end());
   if (!std::exchange(shows_all_, false)) round_.clear();
   for (const std::size_t segment : round_) segments_[segment].prepare(false);
+  clear_lines();
+  if (!round_.empty()) prepare();
+}
+
+void MarkedTexts::clear_lines() {
   lines_.clear();
   owners_.clear();
-  if (!round_.empty()) prepare();
+  tagless_.clear();
 }
 
 std::vector<Translation> MarkedTexts::translations() const {

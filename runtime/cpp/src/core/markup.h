@@ -31,6 +31,8 @@ class MarkedTexts {
   const std::vector<std::string>& lines() const { return lines_; }
   // The index of the text that each line is from.
   const std::vector<std::size_t>& owners() const { return owners_; }
+  // Whether each line is of a segment without tags and placeholders (Lines::tagless).
+  const std::vector<bool>& tagless() const { return tagless_; }
 
   // Receives the translations of `lines`, which are aligned (Additions). Throws an input error, and
   // changes nothing, if their number is another or alignments are missing.
@@ -48,6 +50,7 @@ class MarkedTexts {
 
   void add_segments(std::size_t text, const std::vector<MarkupToken>& tokens, bool whole);
   void prepare();
+  void clear_lines();
   Translation joined(const std::vector<Part>& parts) const;
 
   Markup markup_;
@@ -58,6 +61,7 @@ class MarkedTexts {
   std::vector<std::size_t> round_;  // the segments that are translated now
   std::vector<std::string> lines_;
   std::vector<std::size_t> owners_;
+  std::vector<bool> tagless_;
   std::shared_ptr<const Glossary> glossary_;  // of the translations, if their terms were looked up
 };
 
