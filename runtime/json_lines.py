@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from translate_trt.runtime.bundle.fields import refuse_constant
 from translate_trt.runtime.confidence import Word
 from translate_trt.runtime.errors import InputError
-from translate_trt.runtime.io.lines import open_input, reading, text_lines
+from translate_trt.runtime.io.lines import display_name, open_input, reading, text_lines
 from translate_trt.runtime.results import TextHypothesis, Translation
 from translate_trt.runtime.text.glossary import Term
 
@@ -108,27 +108,37 @@ def json_number(number: float) -> float | None:
 
 
 def read_json_lines(path: Path) -> Iterator[tuple[str | None, list[ScoredText]]]:
-    """Iterate over the sources and hypotheses of a file of JSON lines, which may be compressed.
+    """Iterate over the sources and hypotheses of a file of JSON lines; see `read_json_objects`.
 
     Other fields, such as attention, are ignored.
+    """
+    for value, found in read_json_objects(str(path)):
+        yield value["source"], found
+
+
+def read_json_objects(path: str) -> Iterator[tuple[dict[str, Any], list[ScoredText]]]:
+    """Iterate over the objects of a file of JSON lines, and their hypotheses.
+
+    Args:
+        path: Path of a file, which may be compressed, or "-" for standard input.
 
     Raises:
         InputError: The file cannot be read, or a line is damaged. Bytes that are not UTF-8 are
             damage, too, because these files are written by programs.
     """
-    name = str(path)
-    with open_input(name) as stream, reading(name):
+    name = display_name(path)
+    with open_input(path) as stream, reading(name):
         for number, raw in enumerate(text_lines(stream, name), start=1):
             yield _parse(raw, name, number)
 
 
-def _parse(raw: bytes, name: str, number: int) -> tuple[str | None, list[ScoredText]]:
+def _parse(raw: bytes, name: str, number: int) -> tuple[dict[str, Any], list[ScoredText]]:
     try:
         text = raw.rstrip(b"\r\n").decode("utf-8")
         value = json.loads(text, parse_constant=refuse_constant)
-        source = _field(value, "source", str | None, "a string or null")
+        _field(value, "source", str | None, "a string or null")
         found = _field(value, "hypotheses", list, "a list")
-        return source, [_scored_text(one) for one in found]
+        return value, [_scored_text(one) for one in found]
     except (ValueError, OverflowError, RecursionError) as error:
         raise InputError(
             f"{name}, line {number} is no translation as `translate-trt translate --json` writes "

@@ -267,12 +267,14 @@ def _value(members: Mapping[str, Any], field: str, flag: str, where: str) -> Any
                 f"{_kind(text)}; it must be a string, a list of strings, or null. Correct the "
                 f"line, or name another field with {flag}."
             )
-    return [*map(_encodable, value)] if isinstance(value, list) else _encodable(value)
+    if isinstance(value, list):
+        return [text and encodable(text) for text in value]
+    return value and encodable(value)
 
 
-def _encodable(text: str | None) -> str | None:
+def encodable(text: str) -> str:
     """Replace lone surrogates, which JSON can escape and UTF-8 cannot encode."""
-    return text if text is None or text.isascii() else _SURROGATE.sub("\ufffd", text)
+    return text if text.isascii() else _SURROGATE.sub("\ufffd", text)
 
 
 def _phrase_list(value: Any, field: str, where: str) -> list[str]:

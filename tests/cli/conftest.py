@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import runpy
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -41,3 +43,53 @@ def translate(bundle: Path, fake_translator: Any) -> Callable[..., Result]:
         return CliRunner().invoke(main, flags, input=stdin)
 
     return run
+
+
+class FakeComet:
+    """The package `unbabel-comet`, with a model that compares lengths.
+
+    Attributes:
+        needs_references: Of the model.
+        loaded: Paths of the checkpoints that were loaded.
+    """
+
+    __version__ = "2.2.7"
+
+    def __init__(self) -> None:
+        self.needs_references = True
+        self.loaded: list[str] = []
+
+    def download_model(self, name: str) -> str:
+        if name == "missing":
+            raise KeyError(f"Model '{name}' not supported by COMET.")
+        return f"/hub/{name}/checkpoints/model.ckpt"
+
+    def load_from_checkpoint(self, path: str) -> FakeComet:
+        if path == "bad.ckpt":
+            raise Exception("no hparams")
+        self.loaded.append(path)
+        return self
+
+    def requires_references(self) -> bool:
+        return self.needs_references
+
+    def predict(
+        self, samples: list[dict[str, str]], batch_size: int, gpus: int, progress_bar: bool
+    ) -> SimpleNamespace:
+        texts = [
+            (one["src"], one["mt"], *([one["ref"]] if self.needs_references else []))
+            for one in samples
+        ]
+        return SimpleNamespace(scores=[self.score(*each) for each in texts])
+
+    def score(self, source: str, text: str, reference: str | None = None) -> float:
+        """Return the score of one sample."""
+        other = source if reference is None else f"{source} {reference}"
+        return min(len(text), len(other)) / max(len(text), len(other), 1)
+
+
+@pytest.fixture
+def fake_comet(monkeypatch: pytest.MonkeyPatch) -> FakeComet:
+    fake = FakeComet()
+    monkeypatch.setitem(sys.modules, "comet", fake)
+    return fake

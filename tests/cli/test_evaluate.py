@@ -133,6 +133,36 @@ def test_the_table(three: list[Path]) -> None:
         assert make_metric(name, right)(right).signature in line[0]
 
 
+def test_the_difference_in_chrf(three: list[Path]) -> None:
+    reference, good, bad = three
+    found = result("--reference", reference, "--metric", "chrf", "--metric", "bleu", good, bad)
+    first, second = found["systems"]
+    difference = second["difference"]
+    assert difference["metric"] == "chrF2"
+    scores = [one["scores"]["chrf"]["score"] for one in (first, second)]
+    assert difference["value"] == pytest.approx(scores[1] - scores[0])
+    low, high = difference["interval"]
+    assert low < difference["value"] < high < 0
+
+
+def test_comet(three: list[Path], fake_comet: Any) -> None:
+    reference, good, bad = three
+    asked = ["--reference", reference, "--reference", bad, "--metric", "comet", good]
+    refused = run(*asked)
+    assert refused.exit_code == 2
+    assert "--source" in refused.stderr
+    assert fake_comet.loaded == []
+    found = result(*asked, "--source", reference)["systems"][0]["scores"]["comet"]
+    source, texts, other = (path.read_text().splitlines() for path in (reference, good, bad))
+    scores = [
+        fake_comet.score(line, text, right)
+        for lines in (source, other)
+        for line, text, right in zip(source, texts, lines, strict=True)
+    ]
+    assert found["score"] == pytest.approx(100 * sum(scores) / len(scores))
+    assert found["signature"] == "nrefs:2|model:Unbabel/wmt22-comet-da|version:2.2.7"
+
+
 def test_several_references(three: list[Path]) -> None:
     reference, good, bad = three
     found = result("--reference", reference, "--reference", bad, good, bad)

@@ -13,10 +13,16 @@ import click
 
 from translate_trt.runtime.bundle.manifest import MANIFEST_NAME, Manifest, read_manifest
 from translate_trt.runtime.cli.command import Command
-from translate_trt.runtime.cli.names import PATH, threads_flag, torch_device_option
+from translate_trt.runtime.cli.names import (
+    PATH,
+    comet_model_flag,
+    threads_flag,
+    torch_device_option,
+)
 from translate_trt.runtime.cli.output import print_json, print_lines
 from translate_trt.runtime.cli.search_flags import check_flags, replace_options, search_flags
 from translate_trt.runtime.cli.verbosity import progress_bar
+from translate_trt.runtime.comet_model import CometModel
 from translate_trt.runtime.errors import InputError, OptionError
 from translate_trt.runtime.interface.search_options import MAX_EXTRA_LENGTH
 from translate_trt.runtime.io.compression import uncompressed_name
@@ -72,7 +78,9 @@ class _Row:
     required=True,
     help="Reference translations, line by line; repeatable, for several references of each line.",
 )
-@click.option("--source", type=str, help="Lines to translate, for checkpoints and bundles.")
+@click.option(
+    "--source", type=str, help="Lines to translate, for checkpoints and bundles, and for comet."
+)
 @click.option(
     "--ensemble",
     "members",
@@ -85,10 +93,11 @@ class _Row:
     "--metric",
     "metrics",
     multiple=True,
-    type=click.Choice(["bleu", "chrf", "chrf++", "ter", "tokenized-bleu", "evalb"]),
-    help="Metric; repeatable. evalb, alone, compares parse trees. Default: bleu, chrf and "
-    "tokenized-bleu.",
+    type=click.Choice(["bleu", "chrf", "chrf++", "ter", "tokenized-bleu", "comet", "evalb"]),
+    help="Metric; repeatable. comet needs --source and the package unbabel-comet; evalb, alone, "
+    "compares parse trees. Default: bleu, chrf and tokenized-bleu.",
 )
+@comet_model_flag
 @click.option(
     "--tokenize",
     type=click.Choice(["13a", "intl", "zh", "char", "none"]),
@@ -111,6 +120,7 @@ def evaluate(
     source: str | None,
     members: tuple[Path, ...],
     metrics: tuple[str, ...],
+    comet_model: str,
     tokenize: str | None,
     bleu_language: str | None,
     target: str | None,
@@ -134,8 +144,10 @@ def evaluate(
     then parse trees, one per line. Checkpoints and bundles of parsers parse --source, whose lines
     are words with spaces between them.
 
-    The difference to the first system is in BLEU, or for trees in F1, with a 95 % interval and a
-    two-sided p-value by paired bootstrap.
+    COMET is the mean of the lines, and of several references, times 100.
+
+    The difference to the first system is in BLEU, with --metric chrf as the first metric in chrF,
+    or for trees in F1, with a 95 % interval and a two-sided p-value by paired bootstrap.
     """
     check_flags(search)
     reference, *more = references
@@ -165,7 +177,12 @@ def evaluate(
         )
     language = (bleu_language or "").lower() or _language(found, reference)
     names = _metric_names(metrics, language)
-    rows = _score(found, right, others, names, language or "", tokenize)
+    comet = None
+    if "comet" in names:
+        if lines is None:
+            raise OptionError("comet also reads the source; give its lines with --source.")
+        comet = CometModel(comet_model), lines
+    rows = _score(found, right, others, names, language or "", tokenize, comet)
     if as_json:
         print_json(_json(rows, right, references))
     else:
@@ -308,14 +325,20 @@ def _score(
     names: Sequence[str],
     language: str,
     tokenize: str | None,
+    comet: tuple[CometModel, Sequence[str]] | None,
 ) -> list[_Row]:
     from translate_trt.train.evaluation.scoring import (
+        comet_metric,
         make_metric,
         paired_bootstrap,
+        paired_bootstrap_of_chrf,
         paired_bootstrap_of_trees,
     )
 
-    metrics = {name: make_metric(name, right, language, tokenize, others) for name in names}
+    metrics = {} if comet is None else {"comet": comet_metric(*comet, [right, *others])}
+    for name in names:
+        if name != "comet":
+            metrics[name] = make_metric(name, right, language, tokenize, others)
     texts = []
     for system in systems:
         log.info("reading or making the %d translations of %s", len(right), system.name)
@@ -327,11 +350,13 @@ def _score(
             bar.update()
     differences = []
     if len(texts) > 1:
-        differences = (
-            paired_bootstrap_of_trees(texts, right)
-            if "evalb" in names
-            else paired_bootstrap(texts, right, tokenize, others)
-        )
+        match names[0]:
+            case "evalb":
+                differences = paired_bootstrap_of_trees(texts, right)
+            case "chrf":
+                differences = paired_bootstrap_of_chrf(texts, [right, *others])
+            case _:
+                differences = paired_bootstrap(texts, right, tokenize, others)
     return [
         _Row(system, found, difference)
         for system, found, difference in zip(systems, scores, [None, *differences], strict=True)

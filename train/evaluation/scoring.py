@@ -17,8 +17,13 @@ import numpy as np
 import sacrebleu
 from numpy.typing import NDArray
 
+from translate_trt.runtime.comet_model import CometModel
 from translate_trt.runtime.text.bracketings import build_tree
-from translate_trt.runtime.text.sentences import is_unspaced
+from translate_trt.runtime.text.sentence_scores import (
+    chrf_of_sums,
+    chrf_statistics,
+    tokenization_of,
+)
 from translate_trt.train.evaluation.evalb import (
     COLLINS,
     Status,
@@ -41,8 +46,6 @@ SPLITS_COMPOUNDS = frozenset({"de"})
 # a match consumes a byte on both sides, so the second hyphen of "a-b-c" is not split, but that of
 # "a-ä-c" is, because "ä" has two bytes.
 _COMPOUND = re.compile(rb"(\S)-(\S)")
-
-_HAN = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U000323af]")
 
 
 @dataclass(frozen=True)
@@ -108,23 +111,6 @@ TEXT_METRICS = ("bleu", "chrf", "chrf++", "ter", "tokenized-bleu")
 METRICS = (*TEXT_METRICS, "evalb")
 
 
-def tokenization_of(reference: Sequence[str]) -> str:
-    """Return sacrebleu's tokenization for BLEU of text in the script of reference lines.
-
-    13a separates words at spaces. A sentence of a script without spaces is a single token, so BLEU
-    is 0 for any translation. Chinese is tokenized by `zh`, as sacrebleu does where it knows the
-    language, and other such scripts by `char`, which needs no dictionary.
-    """
-    text = "".join(reference)
-    if text.isascii():
-        return "13a"
-    unspaced = "".join(filter(is_unspaced, text))
-    if 2 * len(unspaced) <= sum(map(str.isalpha, text)):
-        return "13a"
-    han = len(_HAN.findall(unspaced))  # Japanese has about as much kana
-    return "zh" if 10 * han > 9 * len(unspaced) else "char"
-
-
 def make_metric(
     name: str,
     reference: Sequence[str],
@@ -162,6 +148,29 @@ def _sacrebleu(label: str, metric: Any, note: str = "") -> Metric:
     def score(texts: Sequence[str]) -> Score:
         found = metric.corpus_score(list(texts), None)
         return Score(found.score, str(metric.get_signature()), label, note)
+
+    return score
+
+
+def comet_metric(
+    model: CometModel, source: Sequence[str], references: Sequence[Sequence[str]]
+) -> Metric:
+    """Make the metric of a COMET model: the mean over lines, and over references.
+
+    Args:
+        model: The model; one that needs no references may ignore them.
+        source: Source lines.
+        references: References of each line: one or several lists of lines.
+    """
+
+    def score(texts: Sequence[str]) -> Score:
+        samples = [
+            {"src": line, "mt": text, "ref": right}
+            for lines in references
+            for line, text, right in zip(source, texts, lines, strict=True)
+        ]
+        signature = f"nrefs:{len(references)}|model:{model.name}|version:{model.version}"
+        return Score(float(np.mean(model.scores(samples))), signature, "COMET", "times 100")
 
     return score
 
@@ -235,10 +244,10 @@ def tree_f1(trees: Sequence[str], words: Sequence[str], labels: Sequence[str]) -
 
 @dataclass(frozen=True)
 class Difference:
-    """Difference of two systems in BLEU or F1 (Koehn 2004).
+    """Difference of two systems in BLEU, chrF2 or F1 (Koehn 2004).
 
     Attributes:
-        metric: "BLEU" or "F1".
+        metric: "BLEU", "chrF2" or "F1".
         value: Score of the second system minus that of the first.
         interval: 95 % interval of the resampled differences.
         p_value: Two-sided p-value: share of resampled differences, centred on zero, of at least
@@ -270,6 +279,22 @@ def paired_bootstrap(
     """
     tables = [bleu_statistics(texts, reference, tokenize, others) for texts in systems]
     return _differences("BLEU", tables, bleu_of_sums)
+
+
+def paired_bootstrap_of_chrf(
+    systems: Sequence[Sequence[str]], references: Sequence[Sequence[str]]
+) -> list[Difference]:
+    """Compare the chrF of systems, given one or several lists of references.
+
+    See `paired_bootstrap`.
+    """
+    tables = [
+        np.array([
+            chrf_statistics(text, right) for text, *right in zip(texts, *references, strict=True)
+        ])
+        for texts in systems
+    ]  # fmt: skip
+    return _differences("chrF2", tables, chrf_of_sums)
 
 
 def paired_bootstrap_of_trees(

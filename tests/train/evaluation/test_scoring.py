@@ -17,6 +17,7 @@ from sacrebleu.significance import PairedTest
 from support.data import folder_of
 
 from translate_trt.runtime.io.lines import open_input, read_lines
+from translate_trt.runtime.text.sentence_scores import tokenization_of
 from translate_trt.train.evaluation.scoring import (
     RESAMPLES,
     TEXT_METRICS,
@@ -28,7 +29,6 @@ from translate_trt.train.evaluation.scoring import (
     paired_bootstrap,
     resampled_scores,
     split_compounds,
-    tokenization_of,
     tokenize_moses,
 )
 

@@ -1,0 +1,135 @@
+"""`translate-trt rerank`: choose among several translations of each line."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator, Sequence
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import click
+
+from translate_trt.runtime.cli.command import Command
+from translate_trt.runtime.cli.names import (
+    comet_model_flag,
+    inputs_argument,
+    lines_output_options,
+)
+from translate_trt.runtime.cli.output import open_output
+from translate_trt.runtime.errors import InputError
+from translate_trt.runtime.io.lines import chunks, display_name
+from translate_trt.runtime.json_lines import read_json_objects
+from translate_trt.runtime.record_formats import encodable
+from translate_trt.runtime.reranking import METRICS, Candidates, make_utility
+
+log = logging.getLogger("translate_trt")
+
+_COMET_LINES = 64  # lines whose candidates are scored together
+
+
+@click.command(cls=Command)
+@inputs_argument
+@lines_output_options
+@click.option(
+    "--metric",
+    type=click.Choice(METRICS),
+    default="chrf",
+    show_default=True,
+    help="Similarity of translations: sentence-level chrF, BLEU (needs sacrebleu), or COMET (needs "
+    "unbabel-comet).",
+)
+@comet_model_flag
+@click.option(
+    "--json", "as_json", is_flag=True, help="Write one JSON object per line, with all hypotheses."
+)
+def rerank(
+    inputs: tuple[str, ...],
+    out: Path | None,
+    force: bool,
+    metric: str,
+    comet_model: str,
+    as_json: bool,
+) -> None:
+    """Choose the best of several translations of each line, by minimum Bayes risk.
+
+    The INPUT files, or standard input, are JSON lines as `translate --json`, `translate --n-best`
+    and `corpus --json` write them. With several files, such as samples of several seeds, line N of
+    each has hypotheses of the same source, which are compared together.
+
+    The utility of a hypothesis is its mean similarity to the others of the line; equal hypotheses
+    count as often as they occur. A COMET model that needs no references, such as
+    Unbabel/wmt22-cometkiwi-da, estimates the quality of each hypothesis from the source instead.
+
+    The output is the hypothesis with the highest utility per line, or with --json the objects of
+    the first INPUT with the hypotheses of all, best first, each with its utility (from 0 to 100;
+    null for the only one of a line).
+    """
+    utility = make_utility(metric, comet_model)
+    changed = count = 0
+    with open_output(out, force, inputs) as results:
+        for lines in chunks(_read(inputs), _COMET_LINES if metric == "comet" else 1):
+            found = utility([line.candidates for line in lines])
+            ranked = [line.ranked(own) for line, own in zip(lines, found, strict=True)]
+            results.write(
+                encodable(json.dumps(value, ensure_ascii=False) if as_json else _best(value))
+                for value in ranked
+            )
+            count += len(lines)
+            changed += sum(
+                _best(value) != _best(line.value) for line, value in zip(lines, ranked, strict=True)
+            )
+    log.info("%d lines, %d of them with another translation than before", count, changed)
+
+
+class _Line(NamedTuple):
+    """An object of the first input, with the hypotheses of all."""
+
+    value: dict[str, Any]
+
+    @property
+    def candidates(self) -> Candidates:
+        texts = [hypothesis["text"] for hypothesis in self.value["hypotheses"]]
+        return Candidates(self.value["source"] or "", texts)
+
+    def ranked(self, utilities: Sequence[float | None]) -> dict[str, Any]:
+        """Return the object with utilities, the highest first; equal ones keep their order."""
+        hypotheses = [
+            {**hypothesis, "utility": None if utility is None else round(utility, 4)}
+            for hypothesis, utility in zip(self.value["hypotheses"], utilities, strict=True)
+        ]
+        order = sorted(range(len(hypotheses)), key=lambda place: -(utilities[place] or 0.0))
+        return {**self.value, "hypotheses": [hypotheses[place] for place in order]}
+
+
+def _best(value: dict[str, Any]) -> str:
+    """Return the first hypothesis as one line; empty for a line that was not translated."""
+    hypotheses = value["hypotheses"]
+    return str(hypotheses[0]["text"]).replace("\n", " ") if hypotheses else ""
+
+
+def _read(inputs: Sequence[str]) -> Iterator[_Line]:
+    """Read the inputs side by side.
+
+    Raises:
+        InputError: An input is damaged, or differs from the first in its sources or their number.
+    """
+    files = [(value for value, _ in read_json_objects(path)) for path in inputs]
+    for number, values in enumerate(zip_longest(*files), start=1):
+        for path, value in zip(inputs, values, strict=True):
+            first = values[0]
+            if first is None or value is None:
+                shorter = path if value is None else inputs[0]
+                raise InputError(
+                    f"{display_name(shorter)} ends before line {number}, which another input has; "
+                    "all inputs must have the hypotheses of the same lines."
+                )
+            if value["source"] != first["source"]:
+                raise InputError(
+                    f"{display_name(path)}, line {number} has another source than that line of "
+                    f"{display_name(inputs[0])}; all inputs must have the hypotheses of the same "
+                    "lines."
+                )
+        pooled = [hypothesis for value in values for hypothesis in value["hypotheses"]]
+        yield _Line({**values[0], "hypotheses": pooled})

@@ -1,0 +1,115 @@
+"""Reranking of translations by expected utility: minimum Bayes risk (Kumar and Byrne 2004).
+
+The expected utility of a translation is its mean similarity to the other candidates of its line,
+which are taken for equally probable references. It is high for what most candidates agree on.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from translate_trt.runtime.comet_model import CometModel
+from translate_trt.runtime.errors import OptionError
+from translate_trt.runtime.text.sentence_scores import (
+    pairwise_bleu,
+    pairwise_chrf,
+    tokenization_of,
+)
+
+#: Names of the metrics of `make_utility`.
+METRICS = ("chrf", "bleu", "comet")
+
+
+class Candidates(NamedTuple):
+    """Candidate translations of a source, of which some may be equal."""
+
+    source: str
+    texts: Sequence[str]
+
+
+#: Function from lines to the utilities of their candidates; None for the only one of a line.
+Utility = Callable[[Sequence[Candidates]], list[list[float | None]]]
+
+
+def make_utility(metric: str, comet_model: str) -> Utility:
+    """Make the function that computes expected utilities from 0 to 100; COMET's may exceed them.
+
+    Args:
+        metric: One of `METRICS`.
+        comet_model: Name or path of the model, for comet. One that needs no references estimates
+            the quality of each candidate from its source alone.
+
+    Raises:
+        OptionError: The package of the metric is not installed, or the model cannot be loaded.
+        DownloadError: See `CometModel`.
+    """
+    if metric == "comet":
+        model = CometModel(comet_model)
+        return partial(_expected_comet if model.needs_references else _estimated, model)
+    if metric == "chrf":
+        return partial(_expected, pairwise_chrf)
+    try:
+        import sacrebleu
+    except ModuleNotFoundError as error:
+        raise OptionError(
+            f"metric is bleu, which needs the package sacrebleu: pip install sacrebleu ({error})"
+        ) from error
+
+    def bleu(texts: Sequence[str]) -> NDArray[np.float64]:
+        tokenize = sacrebleu.BLEU(tokenize=tokenization_of(texts)).tokenizer
+        return pairwise_bleu([tokenize(text.rstrip()).split() for text in texts])
+
+    return partial(_expected, bleu)
+
+
+def _expected(
+    similarity: Callable[[Sequence[str]], NDArray[np.float64]], lines: Sequence[Candidates]
+) -> list[list[float | None]]:
+    return [_means(line.texts, similarity(list(dict.fromkeys(line.texts)))) for line in lines]
+
+
+def _means(texts: Sequence[str], similarity: NDArray[np.float64]) -> list[float | None]:
+    """Return the mean similarity of each text to the others.
+
+    Args:
+        texts: Candidates of a line.
+        similarity: [distinct texts, distinct texts], in the order of their first occurrences.
+    """
+    if len(texts) == 1:
+        return [None]
+    counts = Counter(texts)  # in the same order
+    sums = similarity @ np.fromiter(counts.values(), float) - similarity.diagonal()
+    means = dict(zip(counts, (sums / (len(texts) - 1)).tolist(), strict=True))
+    return [means[text] for text in texts]
+
+
+def _expected_comet(model: CometModel, lines: Sequence[Candidates]) -> list[list[float | None]]:
+    distinct = [list(dict.fromkeys(line.texts)) for line in lines]
+    scores = iter(
+        model.scores([
+            {"src": line.source, "mt": text, "ref": other}
+            for line, texts in zip(lines, distinct, strict=True)
+            for text, other in itertools.product(texts, repeat=2)
+        ])
+    )  # fmt: skip
+    return [
+        _means(
+            line.texts,
+            np.array(list(itertools.islice(scores, len(texts) ** 2))).reshape(len(texts), -1),
+        )
+        for line, texts in zip(lines, distinct, strict=True)
+    ]
+
+
+def _estimated(model: CometModel, lines: Sequence[Candidates]) -> list[list[float | None]]:
+    distinct = dict.fromkeys((line.source, text) for line in lines for text in line.texts)
+    scores = model.scores([{"src": source, "mt": text} for source, text in distinct])
+    found = dict(zip(distinct, scores, strict=True))
+    return [[found[line.source, text] for text in line.texts] for line in lines]
