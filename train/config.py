@@ -242,6 +242,11 @@ class TrainConfig:
     seed: int = setting(
         1, "Seed of the initial weights, the order of batches, and dropout.", least=0
     )
+    initialization: str = setting(
+        "xavier", "Initial weights of a new model: xavier (tensor2tensor), or deepnet, which makes "
+        "those of deep layers smaller, so that post-norm models learn sooner (Wang et al. 2022).",
+        ("xavier", "deepnet"),
+    )  # fmt: skip
     corpus_weights: str = setting(
         "", "How often an epoch has each pair of the corpora of --data, in their order, such as "
         "10,1 or 1,0.25; a quarter is another one in each epoch. Empty: once.",

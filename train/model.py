@@ -454,6 +454,20 @@ class Positions(nn.Module):
         return sinusoid(positions, config.d_model, config.sinusoid)
 
 
+def deepnet_gains(config: ModelConfig) -> dict[str, float]:
+    """Gains of the first weights by stack (Wang et al. 2022, "DeepNet", beta of its figure 2).
+
+    Values, outputs and feed-forward matrices have them, and the input matrix of an SSRU, which is
+    on the path of the values; what only weighs positions (queries, keys, forget gates) has none.
+    Unlike in DeepNet, residual connections are not scaled: the model is the same.
+    """
+    encoder, decoder = config.encoder_layers, config.decoder_layers
+    return {
+        "encoder": 0.87 * (encoder**4 * decoder) ** (-1 / 16),
+        "decoder": (12 * decoder) ** (-1 / 4),
+    }
+
+
 class Transformer(nn.Module):
     """Encoder, decoder, and the embedding matrix they share with the output projection.
 
@@ -469,7 +483,7 @@ class Transformer(nn.Module):
     output_weight: nn.Parameter | None
     output_bias: nn.Parameter | None
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, config: ModelConfig, initialization: str = "xavier") -> None:
         super().__init__()
         self.config = config
         size, width = config.vocabulary_size, config.d_model
@@ -494,7 +508,7 @@ class Transformer(nn.Module):
         # The residual sum of a pre-norm stack is not normalized.
         self.encoder_norm = self._norm(config.norm == "pre")
         self.decoder_norm = self._norm(config.norm == "pre")
-        self.reset_parameters()
+        self.reset_parameters(initialization)
 
     def _norm(self, present: bool) -> nn.Module:
         """Make a LayerNorm, or nothing in its place."""
@@ -545,11 +559,18 @@ class Transformer(nn.Module):
         """Layers of the decoder, bottom first; layers that share weights are the same object."""
         return [cast(DecoderLayer, self.decoder[index]) for index in self.config.decoder_weights]
 
-    def reset_parameters(self) -> None:
-        """Xavier-uniform matrices, zero biases, embeddings of standard deviation d_model^-0.5."""
-        for parameter in self.parameters():
+    def reset_parameters(self, initialization: str = "xavier") -> None:
+        """Xavier-uniform matrices, zero biases, embeddings of standard deviation d_model^-0.5.
+
+        Args:
+            initialization: `TrainConfig.initialization`; "deepnet" multiplies by `deepnet_gains`.
+        """
+        gains = deepnet_gains(self.config) if initialization == "deepnet" else {}
+        for name, parameter in self.named_parameters():
             if parameter.dim() > 1:
-                nn.init.xavier_uniform_(parameter)
+                stack, *parts = name.split(".")
+                scaled = {"query", "key", "forget"}.isdisjoint(parts)
+                nn.init.xavier_uniform_(parameter, gains.get(stack, 1.0) if scaled else 1.0)
         for module in self.modules():
             if isinstance(module, nn.Linear) and module.bias is not None:
                 nn.init.zeros_(module.bias)

@@ -260,6 +260,25 @@ def test_initial_weights() -> None:
     assert not inner.bias.detach().any()
 
 
+@pytest.mark.parametrize("mixer", ["self-attention", "ssru"])
+def test_initial_weights_of_deepnet(mixer: str) -> None:
+    shape = {"encoder_layers": 3, "decoder_layers": 2, "d_model": 64, "d_ff": 96, "heads": 4}
+    config = ModelConfig(vocabulary_size=300, decoder_mixer=mixer, tied="none", **shape)
+    weights = []
+    for initialization in ("xavier", "deepnet"):
+        torch.manual_seed(6)
+        weights.append(Transformer(config, initialization).state_dict())
+    gains = {"encoder": 0.87 * (3**4 * 2) ** (-1 / 16), "decoder": (12 * 2) ** (-1 / 4)}
+    for name, xavier in weights[0].items():
+        *_, module, kind = ("", *name.split("."))
+        scaled = module in ("value", "output", "inner", "outer", "input") and kind == "weight"
+        gain = gains[name.partition(".")[0]] if scaled else 1.0
+        torch.testing.assert_close(weights[1][name], gain * xavier, msg=name)
+    # 4,096 uniform draws: sigma of the deviation is 0.7 %.
+    value = weights[1]["decoder.1.cross_attention.value.weight"]
+    assert float(value.std()) == pytest.approx(24**-0.25 * 64**-0.5, rel=0.03)
+
+
 def test_dropout_keeps_the_mean_and_drops_its_share() -> None:
     torch.manual_seed(3)
     for rate in (0.1, 0.3, 0.5):

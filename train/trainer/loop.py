@@ -80,7 +80,7 @@ class Trainer:
         job = with_micro_batches(job, group, self.dtype)
         self.job, self.config, self.group = job, job.settings.train, group
         torch.manual_seed(self.config.seed)
-        self.model = Transformer(job.settings.model).to(group.device)
+        self.model = Transformer(job.settings.model, self.config.initialization).to(group.device)
         self.scaler = loss_scaler(group.device, self.dtype)
         self.optimizers = make_optimizers(self.model, self.config)
         #: Moving average of the weights by name, on their device; empty without `ema_decay`.
