@@ -75,11 +75,14 @@ class CheckpointWriter:
         self.finish()
         self._pending = self._executor.submit(self._attempt, path, write)
 
-    def finish(self, required: bool = False) -> None:
+    def finish(self, required: bool = False) -> bool:
         """Wait for the write in progress, if any.
 
         Args:
             required: Raise if the write failed.
+
+        Returns:
+            Whether it succeeded.
 
         Raises:
             OutputError: The checkpoint could not be written.
@@ -88,6 +91,7 @@ class CheckpointWriter:
         error = None if pending is None else pending.result()
         if error is not None and required:
             raise error
+        return error is None
 
     @staticmethod
     def _attempt(path: Path, write: Callable[[], None]) -> OutputError | None:

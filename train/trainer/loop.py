@@ -395,9 +395,11 @@ class Trainer:
         if not self.config.validate_every:  # only the baseline of fine-tuning
             return
         if scores is not None:
-            self.selection = self.selection.after(self.step, scores, self.config.best_metric)
-            if self.selection.improved:
-                self._save_best()
+            before = self.selection
+            self.selection = before.after(self.step, scores, self.config.best_metric)
+            if self.selection.improved and not self._save_best():
+                # The best is the one on disk, and later ones that are better replace it.
+                self.selection = dataclasses.replace(before, since=0, validated=self.step)
         since = self.group.largest(self.selection.since if self.group.leads else 0)
         if metrics is None:  # other processes know no scores, but stop with the leading one
             self.selection = Selection(since=since, validated=self.step)
@@ -411,11 +413,12 @@ class Trainer:
                 self.step, METRICS[self.config.best_metric], since, self.selection.step,
             )  # fmt: skip
 
-    def _save_best(self) -> None:
-        """Save the weights as the best checkpoint, apart from the numbered ones."""
+    def _save_best(self) -> bool:
+        """Save the weights as the best checkpoint, apart from the numbered ones, if possible."""
         weights, path = _copy(self.model.state_dict()), self.job.out / BEST
         selected = {"step": self.step, "metric": self.config.best_metric, **self.selection.scores}
         self._writer.start(path, lambda: self.job.save_checkpoint(path, weights, selected=selected))
+        return self._writer.finish()
 
     def validate(self, name: str, metrics: Metrics | None) -> dict[str, float] | None:
         """Record loss and scores of greedy search on the validation set, in the leading process.

@@ -547,6 +547,26 @@ def test_the_best_checkpoint_is_kept_and_training_stops_early(
     assert "greedy" in caplog.text
 
 
+@pytest.mark.usefixtures("scripted")
+def test_a_best_checkpoint_that_could_not_be_written_is_not_the_best(
+    make_trainer: Callable[..., Trainer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer = make_trainer(**(EARLY | {"steps": 12}))
+
+    def full(tensors: dict[str, torch.Tensor], path: Path) -> None:
+        if BEST in str(path) and trainer.step == 8:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        save_file(tensors, path)
+
+    monkeypatch.setattr(hashed_files, "save_file", full)
+    trainer.run()
+    selected = selected_scores(trainer.job.out)
+    assert selected is not None
+    assert (selected["step"], selected["bleu"]) == (12, 11.0)  # better than step 4, not than 8
+    logged = [entry["best"] for entry in read_metrics(trainer.job.out) if "best" in entry]
+    assert [(e["step"], e["validations_since"]) for e in logged] == [(4, 0), (4, 0), (12, 0)]
+
+
 def test_stopping_early_is_resumed_exactly(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scripted: dict[int, float]
 ) -> None:
