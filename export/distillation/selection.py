@@ -25,6 +25,7 @@ from translate_trt.runtime.errors import InputError
 from translate_trt.runtime.io.atomic_files import new_directory
 from translate_trt.runtime.io.outputs import Kind
 from translate_trt.runtime.text.sentence_scores import tokenization_of
+from translate_trt.runtime.text.sentences import is_unspaced
 from translate_trt.train.worker_processes import WorkerPool
 
 #: Files of a directory of selected pairs.
@@ -35,7 +36,9 @@ REASONS = ("not_translated", "cut_off", "repetitive", "improbable")
 _CHUNK_LINES = 2_000  # lines per task of a worker: seconds of scoring
 # A phrase of up to 4 words that occurs 4 times in a row is a loop of the search, unless the source
 # has one.
-_PHRASE_WORDS, _REPETITIONS = 4, 4
+_PHRASE_WORDS, _REPETITIONS = range(1, 5), 4
+# Scripts without spaces have some 1.5 to 4 characters per word, and laughter that repeats one.
+_PHRASE_CHARACTERS = range(2, 17)
 
 SELECTED = Kind("selection", "translate-trt distill", lambda _: {SOURCE, TARGET, COUNTS})
 
@@ -196,13 +199,20 @@ def _sentence_metric(name: str) -> _Metric:
 
 
 def is_repetitive(text: str) -> bool:
-    """Whether a phrase of one to four words occurs at least four times in a row."""
-    words = text.split()
-    for size in range(1, _PHRASE_WORDS + 1):
-        run = 0  # words that equal the word `size` before them
+    """Whether a phrase of one to four words occurs at least four times in a row.
+
+    In text with characters of scripts without spaces, each of which counts as a word, a phrase has
+    2 to 16.
+    """
+    words: list[str] = []
+    for unspaced, group in itertools.groupby(text, is_unspaced):
+        run = "".join(group)
+        words += run if unspaced else run.split()
+    for size in _PHRASE_CHARACTERS if any(map(is_unspaced, words)) else _PHRASE_WORDS:
+        equal = 0  # words in a row that equal the word `size` before them
         for before, word in zip(words, words[size:], strict=False):
-            run = run + 1 if word == before else 0
-            if run == size * (_REPETITIONS - 1):
+            equal = equal + 1 if word == before else 0
+            if equal == size * (_REPETITIONS - 1):
                 return True
     return False
 

@@ -100,6 +100,9 @@ def test_references_of_another_length_are_refused(count: int, fewer: str, tmp_pa
     [
         ("a a a a", True), ("a a a", False), ("x a b a b a b a b y", True), ("a b a b a b", False),
         ("a b c d " * 4, True), ("a b c d e " * 4, False), ("", False), ("a b a a b a a", False),
+        ("我们" * 4 + "走。", True), ("他说、" + "一个大房子、" * 4, True), ("我们" * 3, False),
+        ("哈哈哈哈、很好", False), ("とても" * 4, True), ("กรุงเทพมหานคร" * 4, True),
+        ("他有 1000000 元", False), ("在 GPU 上、" * 4, True),
     ],
 )  # fmt: skip
 def test_repetitive_text(text: str, expected: bool) -> None:
