@@ -322,18 +322,17 @@ def projected_cross_entropy(
     return _ProjectedCrossEntropy.apply(*inputs)  # type: ignore[no-any-return,no-untyped-call]
 
 
-def alignment_cross_entropy(weights: Tensor, links: Tensor, shares: Tensor) -> Tensor:
+def alignment_cross_entropy(log_weights: Tensor, links: Tensor, shares: Tensor) -> Tensor:
     """Sum over target positions of the cross-entropy of attention and alignment, in nats.
 
     Guided alignment (Chen et al. 2016, equation 7).
 
     Args:
-        weights: [N, 1, T, S] attention weights of a head.
+        log_weights: [N, 1, T, S] logarithms of the attention weights of a head, in float32.
         links: [links] aligned positions in the flattened weights.
         shares: [links] probabilities of the links; those of a target position sum to 1.
 
     Returns:
         Scalar, in float32.
     """
-    found = weights.float().flatten()[links]
-    return -(shares * found.clamp_min(torch.finfo(torch.float32).tiny).log()).sum()
+    return -(shares * log_weights.flatten()[links]).sum()

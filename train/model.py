@@ -78,8 +78,8 @@ def _attention_by_matmuls(
     return (weights if dropout is None else dropout(weights)) @ value
 
 
-def attention_weights(query: Tensor, key: Tensor, bias: Tensor | None) -> Tensor:
-    """softmax(Q K^T + bias), [N, H, T, S].
+def attention_scores(query: Tensor, key: Tensor, bias: Tensor | None) -> Tensor:
+    """Q K^T + bias, [N, H, T, S].
 
     Args:
         query: [N, H, T, D], times 1 / sqrt(d_k).
@@ -87,7 +87,12 @@ def attention_weights(query: Tensor, key: Tensor, bias: Tensor | None) -> Tensor
         bias: Added to the scores, broadcast to [N, H, T, S].
     """
     scores = query @ key.transpose(-1, -2)
-    return torch.softmax(scores if bias is None else scores + bias, -1)
+    return scores if bias is None else scores + bias
+
+
+def attention_weights(query: Tensor, key: Tensor, bias: Tensor | None) -> Tensor:
+    """softmax(Q K^T + bias), [N, H, T, S]; see `attention_scores`."""
+    return torch.softmax(attention_scores(query, key, bias), -1)
 
 
 def split_heads(x: Tensor, heads: int) -> Tensor:
@@ -188,11 +193,14 @@ class MultiHeadAttention(nn.Module):
         """Attention weights of `attend`: [N, H, T, S]."""
         return attention_weights(self.queries(x), key, bias)
 
-    def weights_of_head(self, x: Tensor, key: Tensor, bias: Tensor | None, head: int) -> Tensor:
-        """Attention weights of `attend` of one head, without those of the others: [N, 1, T, S]."""
+    def log_weights_of_head(self, x: Tensor, key: Tensor, bias: Tensor | None, head: int) -> Tensor:
+        """Logarithms of `weights` of one head, without those of the others: [N, 1, T, S] float32.
+
+        Weights would underflow, and with them the gradient where it should be largest.
+        """
         rows = slice(head * self.d_k, (head + 1) * self.d_k)
         query = F.linear(x, self.query.weight[rows], self.query.bias[rows]) * self.d_k**-0.5
-        return attention_weights(query[:, None], key[:, head, None], bias)
+        return attention_scores(query[:, None], key[:, head, None], bias).float().log_softmax(-1)
 
 
 #: By `ModelConfig.activation`.
@@ -312,7 +320,7 @@ class DecoderLayer(nn.Module):
             cross_keys_values: Keys and values [N, H, S, D] of the encoder output.
             source_bias: [N, 1, 1, S].
             record: List to which cross-attention weights [N, H, T, S] are appended.
-            recorded_head: Head to record, [N, 1, T, S]; None for all.
+            recorded_head: Head whose logarithms of weights [N, 1, T, S] are appended instead.
             packings: Layouts of sentences without padding, in x [1, P, d_model] and in the encoder
                 output. Neither an SSRU nor recorded weights support them.
 
@@ -331,7 +339,7 @@ class DecoderLayer(nn.Module):
             record.append(
                 weights.weights(y, key, source_bias)
                 if recorded_head is None
-                else weights.weights_of_head(y, key, source_bias, recorded_head)
+                else weights.log_weights_of_head(y, key, source_bias, recorded_head)
             )
         packed = None if packings is None else (packings.target, packings.source)
         attended = self.cross_attention.attend(y, *cross_keys_values, source_bias, packed=packed)
@@ -411,12 +419,12 @@ class RecordedHead:
     Attributes:
         layer: Index of the decoder layer.
         head: Index of the head.
-        weights: Weights of each forward pass, [N, 1, T, S].
+        log_weights: Logarithms of the weights of each forward pass, [N, 1, T, S].
     """
 
     layer: int
     head: int
-    weights: list[Tensor] = field(default_factory=list)
+    log_weights: list[Tensor] = field(default_factory=list)
 
 
 class Positions(nn.Module):
@@ -651,7 +659,7 @@ class Transformer(nn.Module):
             zip(self.decoder_layers, self.cross_keys_values(memory), strict=True)
         ):
             if recorded is not None and recorded.layer == index:
-                record = recorded.weights, recorded.head
+                record = recorded.log_weights, recorded.head
                 x, _ = layer(x, None, keys_values, source_bias, *record)
             else:
                 x, _ = layer(x, None, keys_values, source_bias, packings=packings)

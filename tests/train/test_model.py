@@ -69,7 +69,19 @@ def test_a_recorded_head_is_one_of_all(model: Transformer) -> None:
     for head in range(4):
         recorded = RecordedHead(1, head)
         model(source, bias, target, recorded)
-        torch.testing.assert_close(recorded.weights[0], every[0][:, head, None])
+        torch.testing.assert_close(recorded.log_weights[0].exp(), every[0][:, head, None])
+
+
+def test_a_recorded_weight_that_underflows_has_a_gradient(model: Transformer) -> None:
+    query = model.decoder_layers[1].cross_attention.query.weight
+    query.data *= 1e4
+    recorded = RecordedHead(1, 0)
+    model(torch.tensor([[5, 6, 7, 3]]), None, torch.tensor([[2, 9, 4]]), recorded)
+    least = recorded.log_weights[0].min()
+    assert float(least.detach().exp()) == 0 > float(least.detach())
+    least.backward()
+    assert query.grad is not None
+    assert query.grad.any()
 
 
 @pytest.mark.parametrize("causal", [False, True])

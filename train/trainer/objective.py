@@ -172,7 +172,7 @@ class Objective(nn.Module):
             )  # fmt: skip
             if recorded is None or batch.links is None or batch.link_shares is None:
                 return Losses(smoothed, smoothed.detach(), likelihood, torch.zeros_like(likelihood))
-            (weights,) = recorded.weights
-            alignment = alignment_cross_entropy(weights, batch.links, batch.link_shares)
+            (log_weights,) = recorded.log_weights
+            alignment = alignment_cross_entropy(log_weights, batch.links, batch.link_shares)
             loss = smoothed + self.guided_weight * alignment
             return Losses(loss, smoothed.detach(), likelihood, alignment.detach())
