@@ -249,7 +249,8 @@ class TrainConfig:
     )  # fmt: skip
     corpus_weights: str = setting(
         "", "How often an epoch has each pair of the corpora of --data, in their order, such as "
-        "10,1 or 1,0.25; a quarter is another one in each epoch. Empty: once.",
+        "10,1 or 1,0.25; a quarter is another one in each epoch. Empty: once. The vocabulary of "
+        "--data has been trained without weights.",
     )  # fmt: skip
 
     # ---- optimizer: Adam with the schedule of equation 3 ----

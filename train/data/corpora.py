@@ -172,8 +172,8 @@ class PrepareOptions:
         ("nmt_nfkc", "identity"),
     )  # fmt: skip
     vocabulary_sentences: int = setting(
-        2_000_000, "Sentences to sample for training the vocabulary, half of each language.",
-        least=2,
+        2_000_000, "Sentences to sample for training the vocabulary, half of each language. Pairs "
+        "of all corpora are equally likely: `train --corpus-weights` comes later.", least=2,
     )  # fmt: skip
     seed: int = setting(1, "Seed of the sample.", least=0)
 

@@ -399,7 +399,8 @@ def _train_vocabularies(
 ) -> _Vocabularies:
     """Train the vocabularies on a sample of the kept pairs; labels of trees are taken from all.
 
-    The symbols of annotations occur in source text only.
+    All corpora count alike, as the weights that training gives them are not known yet. The symbols
+    of annotations occur in source text only.
     """
     options = preparation.options
     rows = np.flatnonzero(text.keep)
