@@ -8,7 +8,7 @@ import math
 import re
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
@@ -36,18 +36,20 @@ def by_sentences(results: Mapping[str, Any]) -> dict[tuple[str, str], dict[int, 
 PLAIN = "plain"  # row of the preset itself
 
 
-@dataclass(frozen=True)
+@dataclass
 class TableRow:
     """Row of Table 3 as trained here, with figures by seed; older reports lack some."""
 
     name: str
     paper: Table3Row  # base for `plain`
     changes: str  # settings that differ from the preset
-    perplexity: Sequence[float]  # per token
+    loss: Sequence[float]  # logarithm of the perplexity per token
     bleu: Sequence[float]  # sacrebleu's
     tokenized: Sequence[float]
-    difference: float | None  # of mean tokenized BLEU from that of `plain`
+    untrained: int  # seeds whose loss is not below that of the frequencies of tokens
     parameters: int
+    difference: float | None = None  # of mean tokenized BLEU from that of `plain`
+    p_values: dict[str, float] = field(default_factory=dict)  # of loss and tokenized
 
     @property
     def papers_difference(self) -> float:
@@ -55,31 +57,64 @@ class TableRow:
         return round(self.paper.bleu - TABLE3_MODELS["base"].bleu, 1)
 
     @property
-    def papers_relative_perplexity(self) -> float:
-        """The paper's perplexity relative to that of base."""
-        return self.paper.perplexity / TABLE3_MODELS["base"].perplexity
+    def papers_loss(self) -> float:
+        """Logarithm of the paper's perplexity."""
+        return math.log(self.paper.perplexity)
 
 
 def table3_rows(report: Report) -> list[TableRow]:
-    """Return the rows of a report, whose first is `plain`."""
-    name, results = report["settings"]["preset"], report["results"]
-    figures = {
-        row: [[run[figure] for run in found["runs"] if figure in run]
-              for figure in ("perplexity", "bleu", "tokenized_bleu")]
-        for row, found in results.items()
-    }  # fmt: skip
-    plain = figures[PLAIN][2]
-    rows = []
-    for row, (perplexity, bleu, tokenized) in figures.items():
-        has_both = row != PLAIN and tokenized and plain
-        difference = statistics.mean(tokenized) - statistics.mean(plain) if has_both else None
+    """Return the rows of a report, whose first is `plain`, which trained rows are compared with."""
+    name, rows = report["settings"]["preset"], []
+    for row, found in report["results"].items():
         paper = TABLE3_MODELS["base"] if row == PLAIN else TABLE3[row]
         changes = "" if row == PLAIN else _changes(preset(name), preset(f"{name}-{row}"))
-        parameters = results[row]["runs"][0]["parameters"]
-        rows.append(
-            TableRow(row, paper, changes, perplexity, bleu, tokenized, difference, parameters)
+        runs = found["runs"]
+        loss = [math.log(run["perplexity"]) for run in runs]
+        bleu, tokenized = (
+            [run[figure] for run in runs if figure in run] for figure in ("bleu", "tokenized_bleu")
         )
+        untrained = sum(
+            one >= run.get("unigram_loss", math.inf) for one, run in zip(loss, runs, strict=True)
+        )
+        parameters = runs[0]["parameters"]
+        rows.append(TableRow(row, paper, changes, loss, bleu, tokenized, untrained, parameters))
+    plain, *others = rows
+    trained = [row for row in others if row.tokenized and not row.untrained + plain.untrained]
+    for row in trained if plain.tokenized else ():
+        row.difference = statistics.mean(row.tokenized) - statistics.mean(plain.tokenized)
+    tested = [row for row in trained if min(len(row.tokenized), len(plain.tokenized)) > 1]
+    for figure in ("loss", "tokenized"):
+        p_values = [welch(getattr(row, figure), getattr(plain, figure)) for row in tested]
+        for row, p in zip(tested, holm(p_values), strict=True):
+            row.p_values[figure] = p
     return rows
+
+
+def welch(one: Sequence[float], other: Sequence[float]) -> float:
+    """Return the two-sided p-value of Welch's t-test for samples of two values or more."""
+    samples = (one, other)
+    errors = [statistics.variance(values) / len(values) for values in samples]
+    apart = abs(statistics.mean(one) - statistics.mean(other))
+    if not sum(errors):
+        return float(not apart)
+    freedom = sum(errors) ** 2 / sum(
+        error**2 / (len(values) - 1) for error, values in zip(errors, samples, strict=True)
+    )
+    # Tail of Student's distribution, with sqrt(freedom) tan(angle) in place of t.
+    begin = math.atan(apart / math.sqrt(sum(errors) * freedom))
+    width = (math.pi / 2 - begin) / 2_000
+    area = sum(math.cos(begin + (index + 0.5) * width) ** (freedom - 1) for index in range(2_000))
+    scale = math.exp(math.lgamma((freedom + 1) / 2) - math.lgamma(freedom / 2))
+    return min(1.0, 2 * scale * area * width / math.sqrt(math.pi))
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Correct p-values for their number (Holm 1979)."""
+    corrected, largest = [0.0] * len(p_values), 0.0
+    for rank, index in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
+        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[index]))
+        corrected[index] = largest
+    return corrected
 
 
 def _changes(plain: Preset, varied: Preset) -> str:
@@ -103,54 +138,6 @@ def of_seeds(values: Sequence[float]) -> str:
         return ""
     mean = f"{statistics.mean(values):.2f}"
     return mean if len(values) == 1 else f"{mean} [{min(values):.2f}, {max(values):.2f}]"
-
-
-def conclusions(report: Report) -> SimpleNamespace | None:
-    """Count rows that differ from `plain` by more than the error, by the sign of the paper's.
-
-    None, if not all rows have several seeds. `noisiest` is the row that contributes most to the
-    variance over seeds.
-    """
-    rows = table3_rows(report)
-    if not has_table3(report):
-        return None
-    error = error_of_differences([row.tokenized for row in rows])
-    moved = [row for row in rows if abs(row.difference or 0) > error]
-    signs: dict[str, list[str]] = {"same": [], "opposite": [], "none": []}
-    for row in moved:
-        agreement = (row.difference or 0) * row.papers_difference
-        sign = "same" if agreement > 0 else "opposite" if agreement < 0 else "none"
-        signs[sign].append(f"`{row.name}`")
-    named = {
-        sign: f"{len(found)} ({', '.join(found)})" if found else "0"
-        for sign, found in signs.items()
-    }
-    variances = {row.name: squares(row.tokenized) for row in rows}
-    noisiest = max(variances, key=variances.__getitem__)
-    percent = 100 * variances[noisiest] / (sum(variances.values()) or 1)
-    return SimpleNamespace(
-        error=error, rows=len(rows) - 1, moved=len(moved), **named, noisiest=noisiest,
-        percent=percent,
-    )  # fmt: skip
-
-
-def error_of_differences(values: Sequence[Sequence[float]]) -> float:
-    """Return two standard errors of the difference between a row's mean and that of `plain`.
-
-    The variance over seeds is pooled over the rows; the error is that of a row with fewest seeds.
-
-    Args:
-        values: Figures by row and seed; the first row is `plain`, and rows have two seeds or more.
-    """
-    freedom = sum(len(row) - 1 for row in values)
-    plain, *others = map(len, values)
-    return 2 * math.sqrt(sum(map(squares, values)) / freedom * (1 / plain + 1 / min(others)))
-
-
-def squares(values: Sequence[float]) -> float:
-    """Return the sum of squared deviations from the mean."""
-    mean = statistics.mean(values)
-    return sum((value - mean) ** 2 for value in values)
 
 
 # ---- Table 1 ----

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from derived import TableRow, error_of_differences, has_table3, table3_rows
+from derived import has_table3, table3_rows
 from harness import ROOT
 
 from translate_trt.train.evaluation.pictures import INK, PALETTE, plain_axes
@@ -187,45 +187,29 @@ def table3(report: Report) -> None:
         return
     plain, *rows = table3_rows(report)
     figure = _figure(report, 10, 5.6)
-    bleu, perplexity = figure.subplots(1, 2, sharey=True)
-    base = statistics.mean(plain.tokenized), statistics.mean(plain.perplexity)
-    for axes, scaled, ours, papers in (
-        (bleu, lambda x: x - base[0], "tokenized", [row.papers_difference for row in rows]),
-        (perplexity, lambda x: 100 * (x / base[1] - 1), "perplexity",
-         [100 * (row.papers_relative_perplexity - 1) for row in rows]),
+    panels = figure.subplots(1, 2, sharey=True)
+    for axes, ours, papers, label in (
+        (panels[0], "tokenized", [row.papers_difference for row in rows], "tokenized BLEU: higher"),
+        (panels[1], "loss", [row.papers_loss - plain.papers_loss for row in rows],
+         "log-perplexity: lower"),
     ):  # fmt: skip
-        _draw_differences(axes, scaled, [plain, *rows], ours)
+        base = statistics.mean(getattr(plain, ours))
+        for height, row in enumerate(rows):
+            values = [value - base for value in getattr(row, ours)]
+            axes.plot([min(values), max(values)], [height] * 2, color=PALETTE[0], linewidth=1.5)
+            axes.plot(statistics.mean(values), height, "o", color=PALETTE[0], markersize=5)
         axes.plot(papers, range(len(rows)), "D", color=PALETTE[1], markerfacecolor="none")
         _plain(axes)
         axes.axvline(0, color=INK, linewidth=1)
-    names = [f"({row.paper.group}) {row.name}" for row in rows]
-    bleu.set(
-        xlabel="tokenized BLEU minus that of base: higher is better", ylim=(len(rows) - 0.5, -0.5)
-    )
-    bleu.set_yticks(range(len(rows)), names)
-    perplexity.set(xlabel="perplexity relative to that of base, %: lower is better")
-    from matplotlib.patches import Patch
-
+        axes.set(xlabel=f"difference from base in {label} is better", ylim=(len(rows) - 0.5, -0.5))
+    panels[0].set_yticks(range(len(rows)), [f"({row.paper.group}) {row.name}" for row in rows])
     _legend(
         figure,
         [_line(color=PALETTE[0], marker="o", label="ours: mean and range of the seeds"),
          _line(color=PALETTE[1], linestyle="", marker="D", markerfacecolor="none",
-               label="the paper's"),
-         Patch(color=INK, alpha=0.2, label="ours: two standard errors")],
+               label="the paper's")],
     )  # fmt: skip
     _save(figure, report["benchmark"])
-
-
-def _draw_differences(
-    axes: Any, scaled: Callable[[float], float], rows: Sequence[TableRow], figure: str
-) -> None:
-    """Draw mean and range of the seeds for each row but the first, and shade the error."""
-    values_of_rows = [list(map(scaled, getattr(row, figure))) for row in rows]
-    error = error_of_differences(values_of_rows)
-    axes.axvspan(-error, error, color=INK, alpha=0.2, linewidth=0)
-    for height, values in enumerate(values_of_rows[1:]):
-        axes.plot([min(values), max(values)], [height, height], color=PALETTE[0], linewidth=1.5)
-        axes.plot(statistics.mean(values), height, "o", color=PALETTE[0], markersize=5)
 
 
 def parsers(report: Report) -> None:

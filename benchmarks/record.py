@@ -5,14 +5,14 @@
     python benchmarks/record.py front --distilled OUT/distilled --teacher OUT/bundle
         --name multi30k --command "bash scripts/distill_multi30k.sh DATA OUT"
         --test test_2016_flickr
-    python benchmarks/record.py recipes RUNS --data DATA [--recipe NAME ...]
+    python benchmarks/record.py recipes RUNS --data DATA [--comparison initialization]
     python benchmarks/record.py table3-check PRESET [ROW ...]
-    python benchmarks/record.py table3-run RUN --row h16 --preset base [--device cuda] --out FILE
+    python benchmarks/record.py table3-run RUN --data DATA --row h16 --preset base --out FILE
     python benchmarks/record.py table3 DIR [REPORT ...] [--note TEXT] [--out FILE]
 
 - run: settings, training, and the parity evidence of the bundle.
 - front: quality and speed of a teacher and its students, as `translate-trt distill` has measured.
-- recipes: trains small models by variations of `speedrun` at equal tokens, and records them.
+- recipes: trains small models by the recipes of a comparison of recipes.toml, and records them.
 - table3-check tells before hours of training whether PRESET has all rows; table3-run reads the
   figures of a finished run; table3 prints the paper's Table 3 of the runs in DIR and of those in
   earlier tables, which may come from several calls of scripts/table3.sh, and writes one report.
@@ -20,6 +20,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import statistics
@@ -30,6 +31,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from derived import PLAIN
 from harness import Report, benchmark, command, machines_of, main, option
@@ -38,6 +40,7 @@ from render import text_of
 from translate_trt.runtime.bundle.manifest import read_manifest
 from translate_trt.train.checkpoint import AVERAGED, open_checkpoint
 from translate_trt.train.config import TABLE3, TrainConfig, preset
+from translate_trt.train.data.token_files import open_prepared
 from translate_trt.train.trainer.distributed import choose_device
 from translate_trt.train.trainer.metrics import read_metrics
 from translate_trt.train.trainer.precision import resolve_precision
@@ -45,8 +48,8 @@ from translate_trt.train.trainer.settings import SETTINGS
 
 TEACHER = "teacher"
 COMMAND = option("--command", required=True, help="command that made all")
-#: Flags of a small model's recipe, and variations of it by name.
-RECIPE, RECIPES = tomllib.loads(Path(__file__).with_name("recipes.toml").read_text()).values()
+#: Comparisons of small models' recipes by name: flags of one, its variations by name, and seeds.
+COMPARISONS = tomllib.loads(Path(__file__).with_name("recipes.toml").read_text())
 
 
 def read_json(path: Path) -> Any:
@@ -128,26 +131,39 @@ def front(given: Namespace) -> Report:
     "recipes",
     option("runs", type=Path, help="directory of the runs"),
     option("--data", type=Path, required=True, help="directory of `translate-trt data prepare`"),
-    option("--recipe", action="append", choices=RECIPES, help="train this one; default: all"),
+    option("--comparison", default="recipes", choices=COMPARISONS, help="of recipes.toml"),
+    option("--recipe", action="append", help="train this one; default: all"),
     timed=False,
 )
 def recipes(given: Namespace) -> Report:
     """Train small models by several recipes, and record all that have ended."""
+    seeds, shapes, baseline, variations = COMPARISONS[given.comparison].values()
     results = {}
-    for name, changes in RECIPES.items():
-        out = given.runs / name
-        if name in (given.recipe or RECIPES) and not (out / AVERAGED).exists():
-            settings = (f"--{flag}={value}" for flag, value in (RECIPE | changes).items())
+    for seed, shape, recipe in itertools.product(seeds, shapes, variations):
+        name = f"{recipe}, {shape}, seed {seed}" if len(seeds) > 1 else recipe
+        changes, out = shapes[shape] | variations[recipe], given.runs / name
+        if recipe in (given.recipe or variations) and not (out / AVERAGED).exists():
+            flags = (
+                f"--{flag}={value}" for flag, value in (baseline | {"seed": seed} | changes).items()
+            )
             subprocess.run(
-                ["translate-trt", "train", "--config=tiny", f"--data={given.data}", "--resume",
-                 f"--output={out}", f"--threads={given.threads}", *settings], check=True,
+                ["translate-trt", "train", f"--data={given.data}", "--resume", f"--output={out}",
+                 f"--threads={given.threads}", *flags], check=True,
             )  # fmt: skip
         if (out / AVERAGED).exists():
             results[name] = {"changes": changes, "validation": validations(out)}
-    return Report(results, RECIPE)
+    return Report(results, baseline, name=given.comparison)
 
 
 # ---- Table 3 ----
+
+
+def unigram_loss(data: Path) -> float:
+    """Return the loss per token of validation text by the frequencies of tokens in training."""
+    prepared = open_prepared(data)
+    train, valid = (prepared.split(name).target.tokens for name in ("train", "valid"))
+    counts = np.bincount(train, minlength=prepared.vocabulary_size) + 1
+    return float(-np.log(counts[valid] / counts.sum()).mean())
 
 
 @command(
@@ -163,6 +179,7 @@ def table3_check(given: Namespace) -> None:
 @benchmark(
     "table3-run",
     option("run", type=Path, help="finished and scored run"),
+    option("--data", type=Path, required=True, help="directory of `translate-trt data prepare`"),
     option("--preset", required=True, help="preset that the row varies"),
     option("--row", required=True, help=f"row, or {PLAIN}"),
     option("--device", default="auto", help="device that trained it"),
@@ -179,6 +196,7 @@ def table3_run(given: Namespace) -> Report:
     figures = {
         "seed": train["seed"],
         "perplexity": math.exp(averaged["loss"]),
+        "unigram_loss": unigram_loss(given.data),
         "bleu": bleu["score"],
         "signature": bleu["signature"],
         "tokenized_bleu": tokenized["score"],

@@ -41,7 +41,7 @@ train_row() { # row seed
         mv "$run/scores.partial" "$run/scores.json"
     fi
     [ -e "$out/results/$1-seed$2.json" ] ||
-        python benchmarks/record.py table3-run "$run" --row "$1" --preset "$preset" --device "$device" \
+        python benchmarks/record.py table3-run "$run" --data "$data" --row "$1" --preset "$preset" --device "$device" \
             --out "$out/results/$1-seed$2.json"
     say "$1 with seed $2 is done"
 }
