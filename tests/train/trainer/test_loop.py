@@ -68,6 +68,16 @@ def make_trainer(text: Text, settings: Settings, tmp_path: Path) -> Callable[...
     return make
 
 
+def test_a_new_model_has_the_first_weights_of_its_recipe(
+    make_trainer: Callable[..., Trainer],
+) -> None:
+    xavier, deepnet = (
+        make_trainer(name, initialization=name).model.state_dict() for name in ("xavier", "deepnet")
+    )
+    name = "encoder.0.feed_forward.inner.weight"
+    torch.testing.assert_close(deepnet[name], 0.87 * xavier[name])  # of 1 + 1 layers
+
+
 def saved_step(out: Path) -> int:
     """Step of the latest checkpoint; 0 before the first."""
     found = numbered_checkpoints(out)
