@@ -50,6 +50,7 @@ TEACHER = "teacher"
 COMMAND = option("--command", required=True, help="command that made all")
 #: Comparisons of small models' recipes by name: flags of one, its variations by name, and seeds.
 COMPARISONS = tomllib.loads(Path(__file__).with_name("recipes.toml").read_text())
+RECIPES = {name for one in COMPARISONS.values() for name in one["variations"]}
 
 
 def read_json(path: Path) -> Any:
@@ -132,7 +133,7 @@ def front(given: Namespace) -> Report:
     option("runs", type=Path, help="directory of the runs"),
     option("--data", type=Path, required=True, help="directory of `translate-trt data prepare`"),
     option("--comparison", default="recipes", choices=COMPARISONS, help="of recipes.toml"),
-    option("--recipe", action="append", help="train this one; default: all"),
+    option("--recipe", action="append", choices=RECIPES, help="train this one; default: all"),
     timed=False,
 )
 def recipes(given: Namespace) -> Report:
