@@ -63,14 +63,14 @@ def test_every_setting_is_a_flag(text: Path) -> None:
     flags = {
         "--max-length-ratio": 2.5, "--vocabulary-type": "unigram",
         "--vocabulary-sentences": 50, "--seed": 3,
-        "--source-vocabulary-size": 300, "--normalization": "identity",
+        "--source-vocabulary-size": 300, "--normalization": "identity", "--augment": "lower=1",
     }  # fmt: skip
     given = [part for flag in flags.items() for part in flag]
     local(text, *given, "--keep-duplicates", "--max-pair-length", 200)
     assert json.loads((text / "out" / "data.json").read_text())["settings"] == {
         "max_length": 200, "max_length_ratio": 2.5, "keep_duplicates": True,
         "vocabulary_size": 320, "vocabulary_type": "unigram", "vocabulary_sentences": 50, "seed": 3,
-        "source_vocabulary_size": 300, "normalization": "identity",
+        "source_vocabulary_size": 300, "normalization": "identity", "augment": "lower=1",
     }  # fmt: skip
 
 

@@ -14,6 +14,7 @@ from translate_trt.runtime.cli.command import Group, given, take
 from translate_trt.runtime.cli.names import (
     PATH,
     default_note,
+    field_option,
     field_options,
     output_option,
     processes_flag,
@@ -27,6 +28,7 @@ from translate_trt.runtime.io.outputs import check_apart
 from translate_trt.train.cli.terminology_flags import take_terminology, terminology_share_flag
 
 # Neither torch nor numpy yet: this module is imported for --help too.
+from translate_trt.train.data.augmentation import KINDS, modified_pair
 from translate_trt.train.data.corpora import (
     BASE_URL,
     CORPORA,
@@ -273,6 +275,34 @@ class _Texts:
 
 
 @data.command()
+@click.argument("kind", type=click.Choice(list(KINDS)))
+@click.argument("source", type=PATH)
+@click.argument("target", type=PATH)
+@output_option("Directory to create, with source.txt and target.txt.")
+@field_option(PrepareOptions, "seed", "Seed of typos, marks and noise.")
+def augment(kind: str, source: Path, target: Path, out: Path, seed: int) -> None:
+    """Modify all lines of a test set, to measure the robustness of models.
+
+    SOURCE and TARGET are changed as by `data prepare --augment`. Pairs that a KIND does not apply
+    to stay as they are.
+
+    \b
+    translate-trt data augment upper test.en test.de --output capitals/
+    translate-trt evaluate run/ --source capitals/source.txt --reference capitals/target.txt
+    """  # noqa: D301
+    from translate_trt.runtime.io.atomic_files import new_directory
+    from translate_trt.train.data.text_sources import read_sides
+
+    pairs = zip(*read_sides(source, target), strict=True)
+    modified = [modified_pair(kind, *pair, PrepareOptions(seed=seed).seed) for pair in pairs]
+    with new_directory(out, inputs=(source, target)) as directory:
+        for side, name in enumerate(("source.txt", "target.txt")):
+            content = "".join(f"{pair[side]}\n" for pair in modified)
+            (directory / name).write_bytes(content.encode())
+    click.echo(out)
+
+
+@data.command()
 @click.argument("directory", type=PATH)
 @click.option("--check", is_flag=True, help="Read all token files and compare their checksums.")
 @click.option("--json", "as_json", is_flag=True, help="Print data.json.")
@@ -316,10 +346,14 @@ def _sections(index: dict[str, Any]) -> dict[str, list[tuple[str, str]]]:
     sections = {"data": rows}
     for name, split in index["splits"].items():
         dropped = ", ".join(f"{count:,} {key}" for key, count in split["dropped"].items() if count)
+        copies = split.get("copies", {})
         sections[name] = rows = [
-            ("pairs", f"{split['pairs']:,} of {split['read']:,}"),
+            ("pairs", f"{split['pairs'] - sum(copies.values()):,} of {split['read']:,}"),
             ("dropped", dropped or "none"),
         ]
+        if copies:
+            added = ", ".join(f"{count:,} {kind}" for kind, count in copies.items())
+            rows.append(("copies", added))
         for side in ("source", "target"):
             tokens, longest = split[f"{side}_tokens"], split[f"longest_{side}"]
             rows.append((side, f"{tokens:,} tokens, {longest} in the longest"))

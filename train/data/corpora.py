@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from translate_trt.train.data.augmentation import parse_shares
 from translate_trt.train.setting import check_settings, setting
 
 BASE_URL = "https://www.statmt.org"
@@ -158,6 +159,13 @@ class PrepareOptions:
     )
     keep_duplicates: bool = setting(False, "Keep repetitions of a pair.")
 
+    # ---- augmentation ----
+    augment: str = setting(
+        "", "Add modified copies of a share of the training pairs, such as upper=0.05,typos=0.1. "
+        "Kinds: upper, title (case of both sides), lower, typos (source alone), punctuation (the "
+        "last mark of both sides), noise (an emoji, link, number or placeholder on both sides).",
+    )  # fmt: skip
+
     # ---- the vocabulary ----
     vocabulary_size: int = setting(
         37_000, "Tokens shared by both languages, or those of the target."
@@ -175,10 +183,20 @@ class PrepareOptions:
         2_000_000, "Sentences to sample for training the vocabulary, half of each language. Pairs "
         "of all corpora are equally likely: `train --corpus-weights` comes later.", least=2,
     )  # fmt: skip
-    seed: int = setting(1, "Seed of the sample.", least=0)
+    seed: int = setting(1, "Seed of the sample and of --augment.", least=0)
 
     def __post_init__(self) -> None:
         check_settings(self)
+        _ = self.augment_shares
+
+    @property
+    def augment_shares(self) -> dict[str, float]:
+        """Share of the pairs that are copied, by kind of `augment`.
+
+        Raises:
+            OptionError: The text has another form.
+        """
+        return parse_shares(self.augment)
 
 
 #: Options of `data prepare --trees` that differ from those of translation. Labels are more than

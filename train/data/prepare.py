@@ -38,6 +38,7 @@ from translate_trt.runtime.io.outputs import object_in
 from translate_trt.runtime.text.bracketings import build_tree
 from translate_trt.train.config import TOKENIZER, TOKENIZERS
 from translate_trt.train.data.alignments import check_length
+from translate_trt.train.data.augmentation import ADDS_WORDS, modified_copies
 from translate_trt.train.data.cleaning import (
     REASONS,
     AlignedLines,
@@ -126,6 +127,13 @@ class Preparation:
                     "terminology changes the words of the source, which an alignment counts; leave "
                     "one of them out."
                 )
+            if ADDS_WORDS in self.options.augment_shares:
+                raise OptionError(
+                    f"augment {ADDS_WORDS} adds words, which an alignment would have to count; "
+                    "leave one of them out."
+                )
+        if self.trees and self.options.augment:
+            raise OptionError("augment changes text, not trees; leave one of them out.")
         if self.trees and not self.options.source_vocabulary_size:
             raise OptionError(
                 "words and labels cannot share a vocabulary; set source_vocabulary_size to more "
@@ -400,7 +408,8 @@ def _train_vocabularies(
     """Train the vocabularies on a sample of the kept pairs; labels of trees are taken from all.
 
     All corpora count alike, as the weights that training gives them are not known yet. The symbols
-    of annotations occur in source text only.
+    of annotations occur in source text only. The copies of the sampled pairs count as their
+    originals do, so that words in capitals have tokens, too.
     """
     options = preparation.options
     rows = np.flatnonzero(text.keep)
@@ -408,13 +417,13 @@ def _train_vocabularies(
     kind = options.vocabulary_type
 
     def train(path: Path, wanted: int, sides: tuple[int, ...], symbols: Sequence[str]) -> int:
-        read = functools.partial(_read_lines, text.paths, sides)
+        read = functools.partial(_read_lines, text.paths, sides, options)
         lines = itertools.chain.from_iterable(pool.map(read, _pick(text, sample)))
         return train_tokenizer(lines, wanted, path, kind, symbols, options.normalization)
 
     def collect_labels(path: Path) -> int:
         log.info("collecting the labels of %d trees", len(rows))
-        read = functools.partial(_read_words, text.paths, (1,))
+        read = functools.partial(_read_words, text.paths, (1,), options)
         labels = sorted(set(itertools.chain.from_iterable(pool.map(read, _pick(text, rows)))))
         # A rare label is a token as well, whatever size was requested.
         wanted = len(labels) + SMALLEST_VOCABULARY
@@ -444,16 +453,42 @@ def _pick(text: _CleanText, rows: NDArray[np.int64]) -> Iterator[_Picked]:
             yield chunk, rows[begin:end] - chunk.rows.start
 
 
-def _read_words(paths: tuple[Path, ...], sides: tuple[int, ...], picked: _Picked) -> set[str]:
+def _read_words(
+    paths: tuple[Path, ...], sides: tuple[int, ...], options: PrepareOptions, picked: _Picked
+) -> set[str]:
     """Return the different words of rows of a chunk."""
-    return {word for line in _read_lines(paths, sides, picked) for word in line.split()}
+    return {word for line in _read_lines(paths, sides, options, picked) for word in line.split()}
 
 
-def _read_lines(paths: tuple[Path, ...], sides: tuple[int, ...], picked: _Picked) -> list[str]:
-    """Read rows of a chunk: all lines of the first side, then those of the second."""
+def _read_lines(
+    paths: tuple[Path, ...], sides: tuple[int, ...], options: PrepareOptions, picked: _Picked
+) -> list[str]:
+    """Read rows of a chunk and make their copies: all lines of the first side, then the second."""
     chunk, rows = picked
     lines = _read_chunk(paths, chunk)
-    return [lines[side][row] for side in sides for row in rows]
+    pairs = _add_copies([[side[row] for row in rows] for side in lines], options)[0]
+    return [line for side in sides for line in pairs[side]]
+
+
+def _add_copies(
+    sides: list[list[str]], options: PrepareOptions
+) -> tuple[list[list[str]], Counter[str]]:
+    """Insert the modified copies of pairs behind their originals; count the copies by kind.
+
+    Args:
+        sides: Source and target lines, and alignments if there are some.
+        options: Shares of the copies, and their seed.
+    """
+    shares, made = options.augment_shares, Counter[str]()
+    if not shares:
+        return sides, made
+    rows: list[tuple[str, ...]] = []
+    for source, target, *alignment in zip(*sides, strict=True):
+        rows.append((source, target, *alignment))
+        for kind, copy in modified_copies(source, target, shares, options.seed):
+            rows.append((*copy, *alignment))
+            made[kind] += 1
+    return [list(side) for side in zip(*rows, strict=True)] or sides, made
 
 
 def _read_chunk(paths: tuple[Path, ...], chunk: _Chunk) -> list[list[str]]:
@@ -479,17 +514,24 @@ def _encode(
     """Write the training split; return its entry in data.json and the number of annotated pairs."""
     options, terminology = preparation.options, preparation.terminology
     corpora, annotated = [0] * len(preparation.train), 0
+    copies = Counter[str]()
     encode = functools.partial(_encode_chunk, text.paths, vocabularies, options, terminology)
     tasks = ((chunk, text.keep[chunk.rows]) for chunk in text.chunks)
     linked = bool(preparation.alignments)
     with SplitWriter(work, "train", linked) as writer, _bar("tokenizing", len(text.keep)) as bar:
-        for (encoded, count), chunk in zip(pool.map(encode, tasks), text.chunks, strict=True):
+        done = zip(pool.map(encode, tasks), text.chunks, strict=True)
+        for (encoded, count, made), chunk in done:
             annotated += count
+            copies.update(made)
             writer.append(encoded)
             corpora[chunk.corpus] += len(encoded.lengths[0])
             text.dropped.update(encoded.dropped)
             bar.update(chunk.rows.stop - chunk.rows.start)
-    log.info("kept %d of %d pairs; dropped: %s", writer.pairs, text.read, _reasons(text.dropped))
+    kept = writer.pairs - copies.total()  # as `dropped` counts copies that are too long, too
+    log.info("kept %d of %d pairs; dropped: %s", kept, text.read, _reasons(text.dropped))
+    if copies:
+        counts = ", ".join(f"{count:,} {kind}" for kind, count in sorted(copies.items()))
+        log.info("added modified copies: %s", counts)
     if not writer.pairs:
         raise InputError(f"no pair of {text.read:,} is fit to train on: {_reasons(text.dropped)}.")
     if terminology is not None:
@@ -507,7 +549,10 @@ def _encode(
             writer.unlinked, writer.pairs,
         )  # fmt: skip
     dropped = {name: text.dropped[name] for name in REASONS}
-    entry = {"read": text.read, "dropped": dropped, "corpora": corpora, **writer.entry()}
+    entry = {
+        "read": text.read, "dropped": dropped, "copies": dict(sorted(copies.items())),
+        "corpora": corpora, **writer.entry(),
+    }  # fmt: skip
     return entry, annotated
 
 
@@ -517,13 +562,18 @@ def _encode_chunk(
     options: PrepareOptions,
     terminology: TerminologyOptions | None,
     task: tuple[_Chunk, NDArray[np.bool_]],
-) -> tuple[Encoded, int]:
-    """Tokenize the pairs of a chunk that are kept; count those that are annotated."""
+) -> tuple[Encoded, int, Counter[str]]:
+    """Tokenize the pairs of a chunk that are kept, and their copies.
+
+    Returns:
+        The tokens, the number of annotated pairs, and the number of copies by kind.
+    """
     chunk, keep = task
-    source, target, *alignments = (
+    kept = [
         [line for line, kept in zip(lines, keep.tolist(), strict=True) if kept]
         for lines in _read_chunk(paths, chunk)
-    )
+    ]
+    (source, target, *alignments), copies = _add_copies(kept, options)
     annotated = 0
     if terminology is not None:
         source, target, annotated = terminology.annotate(source, target, options.seed)
@@ -531,7 +581,7 @@ def _encode_chunk(
         source, target, vocabularies.files, options.max_length, vocabularies.token_type,
         alignments[0] if alignments else None,
     )  # fmt: skip
-    return encoded, annotated
+    return encoded, annotated, copies
 
 
 @dataclass(frozen=True)

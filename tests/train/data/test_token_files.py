@@ -150,9 +150,10 @@ def test_chunks_and_processes_make_no_difference(
     make: Callable[..., PreparedData], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pairs = [*PAIRS, *PAIRS[:10], ("", ""), *numbers(30, 2)]
-    whole = files(make(pairs, "whole", vocabulary_sentences=60).path)
+    options = {"vocabulary_sentences": 60, "augment": "upper=0.3,typos=0.3"}
+    whole = files(make(pairs, "whole", **options).path)
     monkeypatch.setattr(module, "CHUNK_PAIRS", 7)
-    parts = files(make(pairs, "parts", workers=2, vocabulary_sentences=60).path)
+    parts = files(make(pairs, "parts", workers=2, **options).path)
     indexes = [json.loads(found.pop("data.json")) for found in (whole, parts)]
     for index in indexes:
         assert set(index.pop("seconds")) == {"clean", "vocabulary", "encode"}
