@@ -40,6 +40,7 @@ from translate_trt.train.data.corpora import (
 
 if TYPE_CHECKING:
     from translate_trt.train.data.prepare import Preparation
+    from translate_trt.train.data.text_sources import Pair
 
 
 @click.group(cls=Group)
@@ -59,12 +60,20 @@ def data() -> None:
     help="Source and target training text, plain, gzip or zstd; repeatable. Nothing is downloaded.",
 )
 @click.option(
+    "--back-translated",
+    nargs=2,
+    type=PATH,
+    multiple=True,
+    help="More training text like --from, whose source is a machine's translation of the target: "
+    "each source begins with a tag, <BT>; repeatable.",
+)
+@click.option(
     "--alignment",
     "alignments",
     type=PATH,
     multiple=True,
     help="Word alignments of a --from, in Pharaoh format (0-0 1-2), for train --guided-alignment; "
-    "once for each --from.",
+    "once for each --from, then each --back-translated.",
 )
 @click.option(
     "--trees",
@@ -146,6 +155,7 @@ class _Texts:
 
     name: str | None
     train_files: tuple[tuple[Path, Path], ...]
+    back_translated: tuple[tuple[Path, Path], ...]
     alignments: tuple[Path, ...]
     trees: tuple[Path, ...]
     valid_trees: tuple[Path, ...]
@@ -170,7 +180,7 @@ class _Texts:
     @property
     def files(self) -> list[Path]:
         """All files that are named."""
-        pairs = (*self.train_files, self.valid or (), self.test or ())
+        pairs = (*self.train_files, *self.back_translated, self.valid or (), self.test or ())
         trees = (self.trees, self.valid_trees, self.test_trees)
         return [path for paths in (*pairs, self.alignments, *trees) for path in paths]
 
@@ -188,6 +198,8 @@ class _Texts:
             OptionError: Flags do not go together.
         """
         text = self.train_files or self.valid or self.test
+        if self.trees and self.back_translated:
+            raise OptionError("--back-translated is text; leave it or --trees out.")
         if self.trees and (self.name or text or has_glossary):
             raise OptionError(
                 "--trees takes the place of text: leave out the name of a corpus, --from, --valid, "
@@ -231,23 +243,22 @@ class _Texts:
 
     def _own_text(self, options: PrepareOptions, valid: tuple[Path, Path]) -> Preparation:
         from translate_trt.train.data.prepare import Preparation
-        from translate_trt.train.data.text_sources import Pair, TextSource, language_of
-
-        def sources(pair: tuple[Path, Path]) -> Pair:
-            return TextSource(pair[0]), TextSource(pair[1])
+        from translate_trt.train.data.text_sources import TextSource, language_of
 
         source, target = self.languages
         first = self.train_files[0]
-        pairs = (*self.train_files, valid, *([self.test] if self.test else []))
+        pairs = (*self.train_files, *self.back_translated, valid)
+        pairs += (self.test,) if self.test else ()
         return Preparation(
             self.name or "custom",
             (source or language_of(first[0]), target or language_of(first[1])),
-            [sources(pair) for pair in self.train_files],
-            sources(valid),
-            sources(self.test) if self.test else None,
+            [_text_pair(pair) for pair in self.train_files],
+            _text_pair(valid),
+            _text_pair(self.test) if self.test else None,
             options,
             [[str(path) for path in pair] for pair in pairs],
             alignments=[TextSource(path) for path in self.alignments],
+            back_translated=[_text_pair(pair) for pair in self.back_translated],
         )
 
     def _downloaded(
@@ -255,7 +266,7 @@ class _Texts:
     ) -> Preparation:
         from translate_trt.train.data.download import download, recorded_downloads
         from translate_trt.train.data.prepare import Preparation
-        from translate_trt.train.data.text_sources import Pair, TextSource
+        from translate_trt.train.data.text_sources import TextSource
 
         paths = {archive: download(archive, mirror, downloads) for archive in corpus.archives}
 
@@ -270,8 +281,18 @@ class _Texts:
             sources(corpus.valid),
             sources(corpus.test),
             options,
-            recorded_downloads(downloads, corpus.archives),
+            [
+                *recorded_downloads(downloads, corpus.archives),
+                *([str(path) for path in pair] for pair in self.back_translated),
+            ],
+            back_translated=[_text_pair(pair) for pair in self.back_translated],
         )
+
+
+def _text_pair(pair: tuple[Path, Path]) -> Pair:
+    from translate_trt.train.data.text_sources import TextSource
+
+    return TextSource(pair[0]), TextSource(pair[1])
 
 
 @data.command()
@@ -335,6 +356,9 @@ def _sections(index: dict[str, Any]) -> dict[str, list[tuple[str, str]]]:
         ("languages", f"{index['source_language'] or '?'} to {index['target_language'] or '?'}"),
         ("vocabulary", _vocabulary(index)),
     ]
+    if tagged := index.get("back_translated"):
+        pairs = sum(index["splits"]["train"]["corpora"][-tagged:])
+        rows.append(("back-translated", f"{pairs:,} training pairs"))
     if terms := index.get("terminology"):
         rows.append(
             (

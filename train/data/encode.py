@@ -19,6 +19,9 @@ from translate_trt.train.config import END
 from translate_trt.train.data.alignments import LINK_TYPE, TokenLinker
 
 SIDES = ("source", "target")
+#: First token of sources by a machine, a control symbol of the vocabulary (Caswell et al. 2019,
+#: "Tagged Back-Translation"): no text at inference is tokenized to it.
+BACK_TRANSLATED = "<BT>"
 #: Files of aligned tokens, beside those of the sides.
 ALIGNMENT = "alignment"
 
@@ -56,6 +59,12 @@ def _tokenizer(files: tuple[Path, Path], modified: tuple[int, ...]) -> Tokenizer
 
 
 @functools.lru_cache(maxsize=1)
+def _tag(tokenizer: Tokenizer) -> int:
+    """Return the token of `BACK_TRANSLATED`."""
+    return tokenizer.source_pieces(range(tokenizer.source_vocabulary_size)).index(BACK_TRANSLATED)
+
+
+@functools.lru_cache(maxsize=1)
 def _linker(tokenizer: Tokenizer) -> TokenLinker:
     return TokenLinker(tokenizer)
 
@@ -67,6 +76,7 @@ def encode_lines(
     max_length: int | None,
     kind: str,
     alignments: Sequence[str] | None = None,
+    tagged: bool = False,
 ) -> Encoded:
     """Tokenize pairs, and drop those with an empty or too long side.
 
@@ -77,6 +87,7 @@ def encode_lines(
         max_length: Maximum tokens per side, the end symbol included; None for no limit.
         kind: numpy's name of the token type (`token_type`).
         alignments: Alignment of each pair in Pharaoh format; None for none.
+        tagged: Begin each source with `BACK_TRANSLATED`, which counts as one of its tokens.
     """
     model = _tokenizer(tokenizers, tuple(file.stat().st_mtime_ns for file in tokenizers))
     sides = model.encode_source_batch(source), model.encode_target_batch(target)
@@ -86,14 +97,16 @@ def encode_lines(
     for row, pair in enumerate(zip(*sides, strict=True)):
         if not pair[0] or not pair[1]:
             dropped["empty"] += 1
-        elif max_length is not None and max(map(len, pair)) >= max_length:
+        elif max_length is not None and max(len(pair[0]) + tagged, len(pair[1])) >= max_length:
             dropped["too_long"] += 1
         else:
             kept[0].append(pair[0])
             kept[1].append(pair[1])
             rows.append(row)
-    tokens = _flatten(kept[0], kind), _flatten(kept[1], kind)
-    lengths = _lengths(kept[0]), _lengths(kept[1])
+    tag = [_tag(model)] if tagged else []
+    read = [tag + sentence for sentence in kept[0]]
+    tokens = _flatten(read, kind), _flatten(kept[1], kind)
+    lengths = _lengths(read), _lengths(kept[1])
     if alignments is None:
         return Encoded(tokens, lengths, dropped)
     linker = _linker(model)
@@ -101,7 +114,8 @@ def encode_lines(
         linker.link((source[row], target[row]), pair, alignments[row])
         for row, pair in zip(rows, zip(*kept, strict=True), strict=True)
     ]
-    links = [np.zeros((0, 2), np.int64) if one is None else one for one in found]
+    shift = (0, len(tag))  # of target and source positions
+    links = [np.zeros((0, 2), np.int64) if one is None else one + shift for one in found]
     return Encoded(
         tokens, lengths, dropped,
         (

@@ -49,6 +49,7 @@ from translate_trt.train.data.cleaning import (
 from translate_trt.train.data.corpora import PrepareOptions
 from translate_trt.train.data.encode import (
     ALIGNMENT,
+    BACK_TRANSLATED,
     SIDES,
     Encoded,
     SplitWriter,
@@ -98,6 +99,7 @@ class Preparation:
         terminology: Annotation of training pairs; None for none.
         trees: Whether the target is linearized trees of the source (train/data/trees.py).
         alignments: Alignment of each pair of training texts; empty for none.
+        back_translated: Further training texts, whose sources are by a machine and are tagged.
 
     Raises:
         OptionError: Trees have no source vocabulary; alignments do not go with another option.
@@ -113,13 +115,19 @@ class Preparation:
     terminology: TerminologyOptions | None = None
     trees: bool = False
     alignments: Sequence[LineSource] = ()
+    back_translated: Sequence[Pair] = ()
+
+    @property
+    def corpora(self) -> list[Pair]:
+        """All pairs of training texts, those with tagged sources last."""
+        return [*self.train, *self.back_translated]
 
     def __post_init__(self) -> None:
         if self.alignments:
             check_length(self.options.max_length)
-            if len(self.alignments) != len(self.train):
+            if len(self.alignments) != len(self.corpora):
                 raise OptionError(
-                    f"{len(self.alignments)} alignments for {len(self.train)} pairs of training "
+                    f"{len(self.alignments)} alignments for {len(self.corpora)} pairs of training "
                     "texts: give each pair one, in the same order."
                 )
             if self.terminology is not None:
@@ -196,7 +204,7 @@ def prepare(preparation: Preparation, out: Path, workers: int, force: bool = Fal
     check_directory(out, force)
     if preparation.terminology is not None:
         preparation.terminology.glossary()
-    for source in (*itertools.chain.from_iterable(preparation.train), *preparation.alignments):
+    for source in (*itertools.chain.from_iterable(preparation.corpora), *preparation.alignments):
         source.check()
     held_out = {"valid": _HeldOut.read(preparation.valid)}  # errors show before hours of work
     if preparation.test is not None:
@@ -247,6 +255,7 @@ def _fill(
         "settings": dataclasses.asdict(options),
         "terminology": None if terminology is None else terminology.record(annotated),
         "trees": preparation.trees,
+        "back_translated": len(preparation.back_translated),
         "origin": preparation.origin,
         "seconds": clock.laps,
     }
@@ -351,8 +360,9 @@ def _cleaning_tasks(
 ) -> Iterator[_CleaningTask]:
     """Iterate over the chunks of all pairs; count pairs, and record the corpus of each chunk."""
     alignments: Sequence[LineSource | None] = preparation.alignments
-    alignments = alignments or [None] * len(preparation.train)
-    for corpus, (pair, alignment) in enumerate(zip(preparation.train, alignments, strict=True)):
+    pairs = preparation.corpora
+    alignments = alignments or [None] * len(pairs)
+    for corpus, (pair, alignment) in enumerate(zip(pairs, alignments, strict=True)):
         first = 1
         for sources, targets, *links in read_line_chunks(*pair, CHUNK_PAIRS, alignment):
             text.read += len(sources)
@@ -415,11 +425,13 @@ def _train_vocabularies(
     rows = np.flatnonzero(text.keep)
     sample = rows[sample_rows(len(rows), options.vocabulary_sentences, options.seed)]
     kind = options.vocabulary_type
+    controls = (BACK_TRANSLATED,) if preparation.back_translated else ()
 
     def train(path: Path, wanted: int, sides: tuple[int, ...], symbols: Sequence[str]) -> int:
         read = functools.partial(_read_lines, text.paths, sides, options)
         lines = itertools.chain.from_iterable(pool.map(read, _pick(text, sample)))
-        return train_tokenizer(lines, wanted, path, kind, symbols, options.normalization)
+        own = controls if 0 in sides else ()
+        return train_tokenizer(lines, wanted, path, kind, symbols, options.normalization, own)
 
     def collect_labels(path: Path) -> int:
         log.info("collecting the labels of %d trees", len(rows))
@@ -513,10 +525,13 @@ def _encode(
 ) -> tuple[dict[str, Any], int]:
     """Write the training split; return its entry in data.json and the number of annotated pairs."""
     options, terminology = preparation.options, preparation.terminology
-    corpora, annotated = [0] * len(preparation.train), 0
+    corpora, annotated = [0] * len(preparation.corpora), 0
     copies = Counter[str]()
     encode = functools.partial(_encode_chunk, text.paths, vocabularies, options, terminology)
-    tasks = ((chunk, text.keep[chunk.rows]) for chunk in text.chunks)
+    tasks = (
+        (chunk, text.keep[chunk.rows], chunk.corpus >= len(preparation.train))
+        for chunk in text.chunks
+    )
     linked = bool(preparation.alignments)
     with SplitWriter(work, "train", linked) as writer, _bar("tokenizing", len(text.keep)) as bar:
         done = zip(pool.map(encode, tasks), text.chunks, strict=True)
@@ -561,14 +576,21 @@ def _encode_chunk(
     vocabularies: _Vocabularies,
     options: PrepareOptions,
     terminology: TerminologyOptions | None,
-    task: tuple[_Chunk, NDArray[np.bool_]],
+    task: tuple[_Chunk, NDArray[np.bool_], bool],
 ) -> tuple[Encoded, int, Counter[str]]:
     """Tokenize the pairs of a chunk that are kept, and their copies.
+
+    Args:
+        paths: Files of the cleaned text.
+        vocabularies: Vocabularies of both sides.
+        options: Limits of lengths, and augmentation.
+        terminology: Annotation; None for none.
+        task: The chunk, [pairs] False for dropped ones, and whether the sources are tagged.
 
     Returns:
         The tokens, the number of annotated pairs, and the number of copies by kind.
     """
-    chunk, keep = task
+    chunk, keep, tagged = task
     kept = [
         [line for line, kept in zip(lines, keep.tolist(), strict=True) if kept]
         for lines in _read_chunk(paths, chunk)
@@ -579,7 +601,7 @@ def _encode_chunk(
         source, target, annotated = terminology.annotate(source, target, options.seed)
     encoded = encode_lines(
         source, target, vocabularies.files, options.max_length, vocabularies.token_type,
-        alignments[0] if alignments else None,
+        alignments[0] if alignments else None, tagged,
     )  # fmt: skip
     return encoded, annotated, copies
 

@@ -41,6 +41,7 @@ def train_tokenizer(
     model_type: str = "unigram",
     symbols: Sequence[str] = (),
     normalization: str = "nmt_nfkc",
+    controls: Sequence[str] = (),
 ) -> int:
     """Train a vocabulary and write its model file atomically.
 
@@ -55,6 +56,7 @@ def train_tokenizer(
         model_type: "unigram", "bpe" for the paper's byte-pair encoding, or `WORDS`.
         symbols: User-defined symbols: each is a piece of the vocabulary, and never a part of one.
         normalization: Name of SentencePiece's normalization.
+        controls: Control symbols, which no text is tokenized to.
 
     Returns:
         The size of the vocabulary.
@@ -86,6 +88,7 @@ def train_tokenizer(
         "bos_id": START,
         "eos_id": END,
         "user_defined_symbols": [*symbols],
+        "control_symbols": [*controls],
         "minloglevel": 2,
     }
     status, answer = run_apart(_train, _messages(settings, lines))

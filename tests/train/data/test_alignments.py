@@ -14,6 +14,7 @@ from translate_trt.runtime.cli import main
 from translate_trt.runtime.errors import InputError, OptionError
 from translate_trt.runtime.text.tokenizer import Tokenizer
 from translate_trt.train.data.alignments import TokenLinker, TokenLinks, check_length, read_links
+from translate_trt.train.data.encode import BACK_TRANSLATED
 from translate_trt.train.data.token_files import open_prepared
 
 
@@ -134,6 +135,40 @@ def test_alignments_stay_with_their_pairs(files: list[Path], tmp_path: Path) -> 
     assert not changed.exists()
 
 
+def test_back_translated_sources_begin_with_a_tag_and_shift_their_links(
+    files: list[Path], tmp_path: Path
+) -> None:
+    source, target, alignment = files
+    other = [tmp_path / name for name in ("bt.en", "bt.de", "bt.align")]
+    for path, line in zip(other, ("two <BT> one", "zwei eins", "0-0 2-1"), strict=True):
+        path.write_text(f"{line}\n")
+    out = tmp_path / "out"
+    done = prepare(
+        "--from", source, target, "--valid", source, target, "--output", out, "--alignment",
+        alignment, "--back-translated", *other[:2], "--alignment", other[2], "--augment", "upper=1",
+    )  # fmt: skip
+    assert done.exit_code == 0, done.stderr
+    prepared = open_prepared(out)
+    data, tokenizer = prepared.split("train"), Tokenizer(*prepared.tokenizers)
+    assert data.links is not None
+    count = len(data)
+    assert prepared.splits["train"]["corpora"] == [count - 2, 2]
+    tag = tokenizer.source_pieces(range(prepared.vocabulary_size)).index(BACK_TRANSLATED)
+    for row in range(count):
+        sentence = data.source.tokens[slice(*data.source.offsets[row : row + 2])].tolist()
+        assert (sentence[0] == tag) == (row >= count - 2)
+        assert tag not in sentence[1:]
+    own = tokenizer.encode_source("two <BT> one"), tokenizer.encode_target("zwei eins")
+    links = TokenLinker(tokenizer).link(("two <BT> one", "zwei eins"), own, "0-0 2-1")
+    assert links is not None
+    found = data.links.positions[slice(*data.links.offsets[count - 2 : count])].reshape(-1, 2)
+    assert found.tolist() == [[target, source + 1] for target, source in links.tolist()]
+    assert prepared.split("valid").source.tokens.tolist().count(tag) == 0
+    assert "back-translated 2 training pairs" in " ".join(
+        CliRunner().invoke(main, ["data", "info", str(out)]).stdout.split()
+    )
+
+
 def test_wrong_alignments(files: list[Path], tmp_path: Path) -> None:
     source, target, alignment = files
     given = ["--from", source, target, "--valid", source, target, "--output", tmp_path / "out"]
@@ -160,6 +195,9 @@ def test_wrong_alignments(files: list[Path], tmp_path: Path) -> None:
     assert "terminology changes the words of the source" in error(
         "--alignment", alignment, "--terminology", terms
     )
+    done = prepare("--trees", source, "--valid-trees", source, "--output", tmp_path / "out",
+                   "--back-translated", source, target)  # fmt: skip
+    assert "--back-translated is text" in done.stderr
     done = prepare("--trees", source, "--valid-trees", source, "--alignment", alignment,
                    "--output", tmp_path / "out")  # fmt: skip
     assert "--alignment needs --from" in done.stderr
