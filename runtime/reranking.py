@@ -1,13 +1,12 @@
 """Reranking of translations by expected utility: minimum Bayes risk (Kumar and Byrne 2004).
 
-The expected utility of a translation is its mean similarity to the other candidates of its line,
-which are taken for equally probable references. It is high for what most candidates agree on.
+The expected utility of a translation is its mean similarity to the candidates of its line, which
+are taken for references of given probabilities. It is high for what most of them agree on.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
@@ -28,14 +27,22 @@ METRICS = ("chrf", "bleu", "comet")
 
 
 class Candidates(NamedTuple):
-    """Candidate translations of a source, of which some may be equal."""
+    """Candidate translations of a source, of which some may be equal, and their probabilities."""
 
     source: str
     texts: Sequence[str]
+    probabilities: Sequence[float]
 
 
-#: Function from lines to the utilities of their candidates; None for the only one of a line.
-Utility = Callable[[Sequence[Candidates]], list[list[float | None]]]
+#: Function from lines to the utilities of their candidates.
+Utility = Callable[[Sequence[Candidates]], list[list[float]]]
+
+
+def probabilities_of(scores: Sequence[float]) -> list[float]:
+    """Return the softmax of the scores of a search; equal ones if no score is finite."""
+    top = max(scores, default=0.0)
+    weights = np.exp(np.array(scores) - top) if np.isfinite(top) else np.ones(len(scores))
+    return [float(one) for one in weights / weights.sum()]
 
 
 def make_utility(metric: str, comet_model: str) -> Utility:
@@ -71,26 +78,27 @@ def make_utility(metric: str, comet_model: str) -> Utility:
 
 def _expected(
     similarity: Callable[[Sequence[str]], NDArray[np.float64]], lines: Sequence[Candidates]
-) -> list[list[float | None]]:
-    return [_means(line.texts, similarity(list(dict.fromkeys(line.texts)))) for line in lines]
+) -> list[list[float]]:
+    return [_means(line, similarity(list(dict.fromkeys(line.texts)))) for line in lines]
 
 
-def _means(texts: Sequence[str], similarity: NDArray[np.float64]) -> list[float | None]:
-    """Return the mean similarity of each text to the others.
+def _means(line: Candidates, similarity: NDArray[np.float64]) -> list[float]:
+    """Return the mean similarity of each candidate to all.
 
     Args:
-        texts: Candidates of a line.
+        line: Candidates.
         similarity: [distinct texts, distinct texts], in the order of their first occurrences.
     """
-    if len(texts) == 1:
-        return [None]
-    counts = Counter(texts)  # in the same order
-    sums = similarity @ np.fromiter(counts.values(), float) - similarity.diagonal()
-    means = dict(zip(counts, (sums / (len(texts) - 1)).tolist(), strict=True))
-    return [means[text] for text in texts]
+    found = dict.fromkeys(line.texts, 0.0)
+    for text, probability in zip(line.texts, line.probabilities, strict=True):
+        found[text] += probability
+    means = dict(
+        zip(found, (similarity @ np.fromiter(found.values(), float)).tolist(), strict=True)
+    )
+    return [means[text] for text in line.texts]
 
 
-def _expected_comet(model: CometModel, lines: Sequence[Candidates]) -> list[list[float | None]]:
+def _expected_comet(model: CometModel, lines: Sequence[Candidates]) -> list[list[float]]:
     distinct = [list(dict.fromkeys(line.texts)) for line in lines]
     scores = iter(
         model.scores([
@@ -101,14 +109,14 @@ def _expected_comet(model: CometModel, lines: Sequence[Candidates]) -> list[list
     )  # fmt: skip
     return [
         _means(
-            line.texts,
+            line,
             np.array(list(itertools.islice(scores, len(texts) ** 2))).reshape(len(texts), -1),
         )
         for line, texts in zip(lines, distinct, strict=True)
     ]
 
 
-def _estimated(model: CometModel, lines: Sequence[Candidates]) -> list[list[float | None]]:
+def _estimated(model: CometModel, lines: Sequence[Candidates]) -> list[list[float]]:
     distinct = dict.fromkeys((line.source, text) for line in lines for text in line.texts)
     scores = model.scores([{"src": source, "mt": text} for source, text in distinct])
     found = dict(zip(distinct, scores, strict=True))

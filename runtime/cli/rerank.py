@@ -22,7 +22,12 @@ from translate_trt.runtime.errors import InputError
 from translate_trt.runtime.io.lines import chunks, display_name
 from translate_trt.runtime.json_lines import read_json_objects
 from translate_trt.runtime.record_formats import encodable
-from translate_trt.runtime.reranking import METRICS, Candidates, make_utility
+from translate_trt.runtime.reranking import (
+    METRICS,
+    Candidates,
+    make_utility,
+    probabilities_of,
+)
 
 log = logging.getLogger("translate_trt")
 
@@ -42,6 +47,12 @@ _COMET_LINES = 64  # lines whose candidates are scored together
 )
 @comet_model_flag
 @click.option(
+    "--weights",
+    type=click.Choice(["scores", "uniform"]),
+    help="Probabilities of hypotheses: by their scores, as for the n-best of a beam search, or "
+    "uniform, as for samples. Default: scores; uniform for several INPUT files.",
+)
+@click.option(
     "--json", "as_json", is_flag=True, help="Write one JSON object per line, with all hypotheses."
 )
 def rerank(
@@ -50,6 +61,7 @@ def rerank(
     force: bool,
     metric: str,
     comet_model: str,
+    weights: str | None,
     as_json: bool,
 ) -> None:
     """Choose the best of several translations of each line, by minimum Bayes risk.
@@ -58,18 +70,18 @@ def rerank(
     and `corpus --json` write them. With several files, such as samples of several seeds, line N of
     each has hypotheses of the same source, which are compared together.
 
-    The utility of a hypothesis is its mean similarity to the others of the line; equal hypotheses
-    count as often as they occur. A COMET model that needs no references, such as
+    The utility of a hypothesis is its mean similarity to those of the line; equal hypotheses count
+    as often as they occur. A COMET model that needs no references, such as
     Unbabel/wmt22-cometkiwi-da, estimates the quality of each hypothesis from the source instead.
 
     The output is the hypothesis with the highest utility per line, or with --json the objects of
-    the first INPUT with the hypotheses of all, best first, each with its utility (from 0 to 100;
-    null for the only one of a line).
+    the first INPUT with the hypotheses of all, best first, each with its utility (from 0 to 100).
     """
     utility = make_utility(metric, comet_model)
+    by_scores = weights == "scores" or (weights is None and len(inputs) < 2)
     changed = count = 0
     with open_output(out, force, inputs) as results:
-        for lines in chunks(_read(inputs), _COMET_LINES if metric == "comet" else 1):
+        for lines in chunks(_read(inputs, by_scores), _COMET_LINES if metric == "comet" else 1):
             found = utility([line.candidates for line in lines])
             ranked = [line.ranked(own) for line, own in zip(lines, found, strict=True)]
             results.write(
@@ -84,22 +96,23 @@ def rerank(
 
 
 class _Line(NamedTuple):
-    """An object of the first input, with the hypotheses of all."""
+    """An object of the first input, with the hypotheses of all and their probabilities."""
 
     value: dict[str, Any]
+    probabilities: Sequence[float]
 
     @property
     def candidates(self) -> Candidates:
         texts = [hypothesis["text"] for hypothesis in self.value["hypotheses"]]
-        return Candidates(self.value["source"] or "", texts)
+        return Candidates(self.value["source"] or "", texts, self.probabilities)
 
-    def ranked(self, utilities: Sequence[float | None]) -> dict[str, Any]:
+    def ranked(self, utilities: Sequence[float]) -> dict[str, Any]:
         """Return the object with utilities, the highest first; equal ones keep their order."""
         hypotheses = [
-            {**hypothesis, "utility": None if utility is None else round(utility, 4)}
+            {**hypothesis, "utility": round(utility, 4)}
             for hypothesis, utility in zip(self.value["hypotheses"], utilities, strict=True)
         ]
-        order = sorted(range(len(hypotheses)), key=lambda place: -(utilities[place] or 0.0))
+        order = sorted(range(len(hypotheses)), key=lambda place: -utilities[place])
         return {**self.value, "hypotheses": [hypotheses[place] for place in order]}
 
 
@@ -109,14 +122,19 @@ def _best(value: dict[str, Any]) -> str:
     return str(hypotheses[0]["text"]).replace("\n", " ") if hypotheses else ""
 
 
-def _read(inputs: Sequence[str]) -> Iterator[_Line]:
+def _read(inputs: Sequence[str], by_scores: bool) -> Iterator[_Line]:
     """Read the inputs side by side.
+
+    Args:
+        inputs: Paths.
+        by_scores: Hypotheses are as probable as their scores say, not equally probable.
 
     Raises:
         InputError: An input is damaged, or differs from the first in its sources or their number.
     """
-    files = [(value for value, _ in read_json_objects(path)) for path in inputs]
-    for number, values in enumerate(zip_longest(*files), start=1):
+    files = map(read_json_objects, inputs)
+    for number, lines in enumerate(zip_longest(*files, fillvalue=(None, [])), start=1):
+        values = [value for value, _ in lines]
         for path, value in zip(inputs, values, strict=True):
             first = values[0]
             if first is None or value is None:
@@ -132,4 +150,6 @@ def _read(inputs: Sequence[str]) -> Iterator[_Line]:
                     "lines."
                 )
         pooled = [hypothesis for value in values for hypothesis in value["hypotheses"]]
-        yield _Line({**values[0], "hypotheses": pooled})
+        scores = [one.score for _, found in lines for one in found]
+        probabilities = probabilities_of(scores if by_scores else [0.0] * len(scores))
+        yield _Line({**values[0], "hypotheses": pooled}, probabilities)

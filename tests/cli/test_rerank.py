@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -47,18 +48,22 @@ def utilities(done: Result) -> list[dict[str, float]]:
 
 
 @pytest.mark.parametrize("metric", ["chrf", "bleu"])
-def test_the_mean_similarity_to_the_others(metric: str, write: Callable[..., Path]) -> None:
+@pytest.mark.parametrize("weights", [(0.25,) * 4, (0.1, 0.4, 0.3, 0.2)])
+def test_the_mean_similarity_to_all(
+    metric: str, weights: tuple[float, ...], write: Callable[..., Path]
+) -> None:
     of = sacrebleu.CHRF() if metric == "chrf" else sacrebleu.BLEU(effective_order=True)
     expected = {
         text: sum(
-            of.sentence_score(text, [other]).score
-            for other_place, other in enumerate(TEXTS)
-            if other_place != place
+            weight * of.sentence_score(text, [other]).score
+            for weight, other in zip(weights, TEXTS, strict=True)
         )
-        / 3
-        for place, text in enumerate(TEXTS)
+        for text in TEXTS
     }
-    path = write("a.jsonl", line("A dog runs.", TEXTS))
+    value = line("A dog runs.", TEXTS)
+    for one, weight in zip(value["hypotheses"], weights, strict=True):
+        one["score"] = math.log(weight) - 2
+    path = write("a.jsonl", value)
     done = run(path, "--metric", metric, "--json")
     (found,) = utilities(done)
     assert found == {text: round(value, 4) for text, value in expected.items()}
@@ -67,13 +72,19 @@ def test_the_mean_similarity_to_the_others(metric: str, write: Callable[..., Pat
     assert value["id"] == 1e-7
     assert value["hypotheses"][0]["token_log_probs"] == [-1.0]
     assert run(path, "--metric", metric).stdout == f"{next(iter(found))}\n"
+    same = run(path, "--metric", metric, "--weights", "uniform", "--json").stdout == done.stdout
+    assert same == (weights[0] == weights[1])
 
 
 def test_lines_without_a_choice(write: Callable[..., Path]) -> None:
     lines = line("a", ["\ud800b\nc"]), line(None, []), line("", ["", ""])
     path = write("a.jsonl", *lines)
     assert run(path).stdout == "\ufffdb c\n\n\n"
-    assert utilities(run("--json", stdin=path.read_text())) == [{"\ufffdb\nc": None}, {}, {"": 0.0}]
+    assert utilities(run("--json", stdin=path.read_text())) == [
+        {"\ufffdb\nc": 100.0},
+        {},
+        {"": 0.0},
+    ]
 
 
 def test_hypotheses_of_several_files_are_compared_together(write: Callable[..., Path]) -> None:
@@ -99,10 +110,10 @@ def test_comet(needs_references: bool, fake_comet: Any, write: Callable[..., Pat
     score = fake_comet.score
     if needs_references:
         means = {
-            text: 100 * sum(score("Hund", text, TEXTS[i]) for i in range(4) if i != place) / 3
-            for place, text in enumerate(TEXTS)
+            text: 100 * sum(score("Hund", text, other) for other in TEXTS) / 4 for text in TEXTS
         }
-        assert found == [pytest.approx(means, abs=1e-4), {"y": None}]
+        only = {"y": round(100 * score("x", "y", "y"), 4)}
+        assert found == [pytest.approx(means, abs=1e-4), only]
     else:
         means = {text: 100 * score("Hund", text) for text in TEXTS}
         assert found == [pytest.approx(means, abs=1e-4), {"y": 100 * score("x", "y")}]
