@@ -24,8 +24,8 @@ from translate_trt.export.distillation.distillation_options import SelectionOpti
 from translate_trt.runtime.errors import InputError
 from translate_trt.runtime.io.atomic_files import new_directory
 from translate_trt.runtime.io.outputs import Kind
-from translate_trt.runtime.text.sentence_scores import tokenization_of
 from translate_trt.runtime.text.sentences import is_unspaced
+from translate_trt.train.evaluation.sentence_scores import tokenization_of
 from translate_trt.train.worker_processes import WorkerPool
 
 #: Files of a directory of selected pairs.

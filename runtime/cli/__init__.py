@@ -80,7 +80,7 @@ SUBCOMMANDS = {
     ),
     "parse": Subcommand(_RUNTIME, "Write parse trees of sentences."),
     "score": Subcommand(_RUNTIME, "Score given translations of lines."),
-    "rerank": Subcommand(_RUNTIME, "Choose among several translations of each line."),
+    "rerank": Subcommand(_TRAIN, "Choose among several translations of each line.", "train"),
     "terminology": Subcommand(_RUNTIME, "Count the terms that translations have."),
     "corpus": Subcommand(_RUNTIME, "Translate many files on one or more machines.", "corpus"),
     "serve": Subcommand(_RUNTIME, "Serve translations over HTTP, with a web page.", "serve"),

@@ -19,7 +19,6 @@ from typing import Any
 import click
 
 from translate_trt.runtime.cli.command import together
-from translate_trt.runtime.comet_model import DEFAULT_MODEL
 from translate_trt.runtime.io.lines import STDIN, check_input
 
 PATH = click.Path(path_type=Path)
@@ -117,15 +116,6 @@ threads_flag = click.option(
 )
 processes_flag = click.option(
     "--workers", type=click.IntRange(min=1), help="Number of processes. [all cores]"
-)
-
-#: The model of the metric comet.
-comet_model_flag = click.option(
-    "--comet-model",
-    default=DEFAULT_MODEL,
-    show_default=True,
-    help="COMET model, by its name on the Hugging Face Hub or as a .ckpt file. Its checkpoint is "
-    "read with pickle: use only those that you trust.",
 )
 
 

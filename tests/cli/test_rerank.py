@@ -131,8 +131,7 @@ def test_what_a_metric_lacks(
     done = run(path, "--metric", "comet", "--comet-model", "bad.ckpt")
     assert (done.exit_code, done.stdout) == (2, "")
     assert "--comet-model is bad.ckpt, which cannot be loaded: no hparams" in done.stderr
-    for metric, module in (("comet", "comet"), ("bleu", "sacrebleu")):
-        monkeypatch.setitem(sys.modules, module, None)
-        done = run(path, "--metric", metric)
-        assert (done.exit_code, done.stdout) == (2, "")
-        assert "pip install" in done.stderr
+    monkeypatch.setitem(sys.modules, "comet", None)
+    done = run(path, "--metric", "comet")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "pip install" in done.stderr

@@ -13,16 +13,10 @@ import click
 
 from translate_trt.runtime.bundle.manifest import MANIFEST_NAME, Manifest, read_manifest
 from translate_trt.runtime.cli.command import Command
-from translate_trt.runtime.cli.names import (
-    PATH,
-    comet_model_flag,
-    threads_flag,
-    torch_device_option,
-)
+from translate_trt.runtime.cli.names import PATH, threads_flag, torch_device_option
 from translate_trt.runtime.cli.output import print_json, print_lines
 from translate_trt.runtime.cli.search_flags import check_flags, replace_options, search_flags
 from translate_trt.runtime.cli.verbosity import progress_bar
-from translate_trt.runtime.comet_model import CometModel
 from translate_trt.runtime.errors import InputError, OptionError
 from translate_trt.runtime.interface.search_options import MAX_EXTRA_LENGTH
 from translate_trt.runtime.io.compression import uncompressed_name
@@ -30,6 +24,8 @@ from translate_trt.runtime.io.lines import chunks, display_name, open_input, rea
 from translate_trt.runtime.io.report import columns
 from translate_trt.runtime.model_store import resolve_bundle
 from translate_trt.runtime.options import SearchOptions
+from translate_trt.train.cli.rerank import comet_model_flag
+from translate_trt.train.evaluation.comet_model import CometModel
 
 if TYPE_CHECKING:
     from translate_trt.train.checkpoint import Checkpoint

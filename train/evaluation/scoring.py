@@ -17,13 +17,8 @@ import numpy as np
 import sacrebleu
 from numpy.typing import NDArray
 
-from translate_trt.runtime.comet_model import CometModel
 from translate_trt.runtime.text.bracketings import build_tree
-from translate_trt.runtime.text.sentence_scores import (
-    chrf_of_sums,
-    chrf_statistics,
-    tokenization_of,
-)
+from translate_trt.train.evaluation.comet_model import CometModel
 from translate_trt.train.evaluation.evalb import (
     COLLINS,
     Status,
@@ -31,6 +26,11 @@ from translate_trt.train.evaluation.evalb import (
     short,
     summarize,
     with_tags_of,
+)
+from translate_trt.train.evaluation.sentence_scores import (
+    chrf_of_sums,
+    chrf_statistics,
+    tokenization_of,
 )
 
 RESAMPLES = 1_000

@@ -17,7 +17,6 @@ from sacrebleu.significance import PairedTest
 from support.data import folder_of
 
 from translate_trt.runtime.io.lines import open_input, read_lines
-from translate_trt.runtime.text.sentence_scores import tokenization_of
 from translate_trt.train.evaluation.scoring import (
     RESAMPLES,
     TEXT_METRICS,
@@ -31,6 +30,7 @@ from translate_trt.train.evaluation.scoring import (
     split_compounds,
     tokenize_moses,
 )
+from translate_trt.train.evaluation.sentence_scores import tokenization_of
 
 pytestmark = pytest.mark.slow
 

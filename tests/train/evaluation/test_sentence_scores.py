@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import sacrebleu
 
-from translate_trt.runtime.text import sentence_scores
-from translate_trt.runtime.text.sentence_scores import (
+from translate_trt.train.evaluation import sentence_scores
+from translate_trt.train.evaluation.sentence_scores import (
     chrf_of_sums,
     chrf_statistics,
     pairwise_bleu,

@@ -14,9 +14,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from translate_trt.runtime.comet_model import CometModel
-from translate_trt.runtime.errors import OptionError
-from translate_trt.runtime.text.sentence_scores import (
+from translate_trt.train.evaluation.comet_model import CometModel
+from translate_trt.train.evaluation.sentence_scores import (
     pairwise_bleu,
     pairwise_chrf,
     tokenization_of,
@@ -54,20 +53,14 @@ def make_utility(metric: str, comet_model: str) -> Utility:
             the quality of each candidate from its source alone.
 
     Raises:
-        OptionError: The package of the metric is not installed, or the model cannot be loaded.
-        DownloadError: See `CometModel`.
+        OptionError, DownloadError: See `CometModel`.
     """
     if metric == "comet":
         model = CometModel(comet_model)
         return partial(_expected_comet if model.needs_references else _estimated, model)
     if metric == "chrf":
         return partial(_expected, pairwise_chrf)
-    try:
-        import sacrebleu
-    except ModuleNotFoundError as error:
-        raise OptionError(
-            f"metric is bleu, which needs the package sacrebleu: pip install sacrebleu ({error})"
-        ) from error
+    import sacrebleu
 
     def bleu(texts: Sequence[str]) -> NDArray[np.float64]:
         tokenize = sacrebleu.BLEU(tokenize=tokenization_of(texts)).tokenizer

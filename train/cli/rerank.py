@@ -12,17 +12,14 @@ from typing import Any, NamedTuple
 import click
 
 from translate_trt.runtime.cli.command import Command
-from translate_trt.runtime.cli.names import (
-    comet_model_flag,
-    inputs_argument,
-    lines_output_options,
-)
+from translate_trt.runtime.cli.names import inputs_argument, lines_output_options
 from translate_trt.runtime.cli.output import open_output
 from translate_trt.runtime.errors import InputError
 from translate_trt.runtime.io.lines import chunks, display_name
 from translate_trt.runtime.json_lines import read_json_objects
 from translate_trt.runtime.record_formats import encodable
-from translate_trt.runtime.reranking import (
+from translate_trt.train.evaluation.comet_model import DEFAULT_MODEL
+from translate_trt.train.evaluation.reranking import (
     METRICS,
     Candidates,
     make_utility,
@@ -33,6 +30,15 @@ log = logging.getLogger("translate_trt")
 
 _COMET_LINES = 64  # lines whose candidates are scored together
 
+#: The model of the metric comet.
+comet_model_flag = click.option(
+    "--comet-model",
+    default=DEFAULT_MODEL,
+    show_default=True,
+    help="COMET model, by its name on the Hugging Face Hub or as a .ckpt file. Its checkpoint is "
+    "read with pickle: use only those that you trust.",
+)
+
 
 @click.command(cls=Command)
 @inputs_argument
@@ -42,8 +48,7 @@ _COMET_LINES = 64  # lines whose candidates are scored together
     type=click.Choice(METRICS),
     default="chrf",
     show_default=True,
-    help="Similarity of translations: sentence-level chrF, BLEU (needs sacrebleu), or COMET (needs "
-    "unbabel-comet).",
+    help="Similarity of translations: sentence-level chrF, BLEU, or COMET (needs unbabel-comet).",
 )
 @comet_model_flag
 @click.option(
