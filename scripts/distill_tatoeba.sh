@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Trains English to German for everyday sentences on Tatoeba, distills it into students with SSRU, and exports and
-# verifies all; prints the table of quality and speed. Two cores take about three hours.
+# verifies all; prints the table of quality and speed. Made for three hours of two cores; no run has ended yet.
 #
 #   bash scripts/distill_tatoeba.sh DATA [OUT] [FLAGS OF distill]
 #

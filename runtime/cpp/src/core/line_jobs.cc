@@ -190,8 +190,8 @@ std::shared_ptr<Job> LineJobs::job(const Lines& lines, const SearchOptions& opti
       throw option_error("constraints belong to one sentence, and " + name +
                          " is split into sentences; leave out one of the two.");
     }
-    const bool needs_tags = additions.aligned && (lines.tagless.empty() || !lines.tagless[i]);
-    const bool is_aligned = additions.alignments || needs_tags;
+    const bool has_tags = additions.aligned && (lines.tagless.empty() || !lines.tagless[i]);
+    const bool is_aligned = additions.alignments || has_tags;
     std::vector<Sentence> of_line;
     SearchOptions of_part = of_sentences;
     of_part.return_attention = options.return_attention || is_aligned;

@@ -66,8 +66,8 @@ struct Lines {
   // Translations have the first target phrase of each source phrase in their line.
   std::shared_ptr<const Glossary> terminology = {};
   std::optional<std::vector<Split>> splits = {};  // one per line
-  // Whether each line is the text of a segment without tags, which `Additions::aligned` does not
-  // need the attention of; empty: none is.
+  // Whether each line is a segment of a text with markup that has no tags, so that
+  // `Additions::aligned` needs no attention; empty: no line is.
   std::vector<bool> tagless = {};
 };
 
