@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from translate_trt.runtime.errors import OptionError
 from translate_trt.train.config import TrainConfig
 from translate_trt.train.model import Transformer
+from translate_trt.train.muon import Muon
 
 #: Name of the moving average in the training state of a checkpoint.
 AVERAGE = "average"
@@ -16,17 +16,10 @@ AVERAGE = "average"
 def make_optimizers(model: Transformer, config: TrainConfig) -> list[torch.optim.Optimizer]:
     """Return Adam, and Muon for the matrices of the layers if the recipe asks for it.
 
-    Muon (Jordan et al. 2024) orthogonalizes the momentum of a matrix. Its updates are scaled to the
-    root mean square of Adam's (Liu et al. 2025, "Muon is Scalable for LLM Training"), so both take
-    the same learning rate. Like Adam here, it decays no weights.
-
-    Raises:
-        OptionError: This torch has no Muon.
+    Both take the same learning rate, and neither decays weights.
     """
     matrices: list[nn.Parameter] = []
     if config.optimizer == "muon":
-        if not hasattr(torch.optim, "Muon"):
-            raise OptionError(f"optimizer muon: torch {torch.__version__} has none; 2.9 has.")
         stacks = (model.encoder, model.decoder)
         matrices = [p for stack in stacks for p in stack.parameters() if p.dim() == 2]
     chosen = set(matrices)
@@ -37,10 +30,7 @@ def make_optimizers(model: Transformer, config: TrainConfig) -> list[torch.optim
         eps=config.adam_epsilon,
         fused=True,
     )
-    if not matrices:
-        return [adam]
-    muon = torch.optim.Muon(matrices, lr=0.0, weight_decay=0.0, adjust_lr_fn="match_rms_adamw")
-    return [adam, muon]
+    return [adam, Muon(matrices)] if matrices else [adam]
 
 
 def state_keys(optimizer: torch.optim.Optimizer) -> tuple[str, ...]:
