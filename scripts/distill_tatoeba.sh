@@ -37,12 +37,15 @@ for part, some in (("train", read("train-minus-testsets")), ("valid", pairs[:100
         (out / f"{part}.{side}").write_text("".join(f"{text}\n" for text in texts), "utf-8")
 PYTHON
 
+# Small batches: in as many tokens, more steps learn more (docs/results.md, choices of speedrun).
 say "training the teacher"
+steps=${STEPS:-12000}
 again=()
 [ ! -e "$out/teacher/run.json" ] || again=(--resume)
 translate-trt train --config small --output "$out/teacher" ${again[@]+"${again[@]}"} \
     --train "$out/train.en" "$out/train.de" --valid "$out/valid.en" "$out/valid.de" \
-    --steps "${STEPS:-6000}" --dropout 0.1
+    --steps "$steps" --cooldown-steps $((steps / 4)) --warmup-steps 1000 --learning-rate 0.001 --batch-tokens 1024 \
+    --dropout 0.1 --initialization deepnet --validate-every 1000
 [ -d "$out/teacher/checkpoint-averaged" ] || exit 1  # stopped by SIGTERM
 
 say "learning the shortlist"
