@@ -151,7 +151,7 @@ def kernels(shared_files: tuple[SharedFiles, Path]) -> list[Specialization]:
 
 @pytest.mark.parametrize(
     "architectures",
-    [(80, 90), pytest.param((86, 89, 100, 103, 120, 121), marks=pytest.mark.nightly)],
+    [(90,), pytest.param((80, 86, 89, 100, 103, 120, 121), marks=pytest.mark.nightly)],
     ids=str,
 )
 def test_kernels_do_not_spill(

@@ -22,7 +22,11 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize(
-    "model", ["post-norm", pytest.param("pre-norm", marks=pytest.mark.nightly), "ssru"]
+    "model",
+    [
+        *(pytest.param(name, marks=pytest.mark.nightly) for name in ("post-norm", "pre-norm")),
+        "ssru",
+    ],
 )
 def test_searches_are_those_of_onnx_runtime(
     model: str, shared: SharedFiles, tokenizer_model: Path, interpreted: bool,

@@ -51,7 +51,7 @@ MODELS: dict[str, dict[str, Any]] = {
     params=[
         "post-norm",
         pytest.param("pre-norm", marks=pytest.mark.nightly),
-        "ssru",
+        pytest.param("ssru", marks=pytest.mark.nightly),  # test_plan_searches.py has its kernels
     ],
 )
 def bundle(request: pytest.FixtureRequest, shared: SharedFiles, tokenizer_model: Path) -> Path:
