@@ -22,6 +22,8 @@ class MarkupCheck:
 
     def __init__(self, program: Probe) -> None:
         self.program = program
+        #: Whether each line so far was searched without attention.
+        self.tagless: list[bool] = []
 
     def tokens(self, text: str, markup: str) -> list[Any]:
         """Return the tokens of a text.
@@ -53,8 +55,10 @@ class MarkupCheck:
             )  # fmt: skip
             if "texts" in answer:
                 break
-            found = translate([line for line, _ in answer["lines"]])
-            rounds.append([_as_json(one) for one in found])
+            lines, _, tagless = zip(*answer["lines"], strict=True)
+            found = translate(lines)
+            rounds.append([*map(_as_json, found, tagless)])
+            self.tagless += tagless
         return [
             Translation(tuple(TextHypothesis(*one) for one in hypotheses), sentences)
             for sentences, hypotheses in answer["texts"]
@@ -67,7 +71,8 @@ class MarkupCheck:
         return answer
 
 
-def _as_json(translation: Translation) -> list[dict[str, Any]]:
+def _as_json(translation: Translation, tagless: bool) -> list[dict[str, Any]]:
+    # As by the library, the translation of a tagless line has no segments.
     return [
         {
             "text": one.text,
@@ -78,7 +83,7 @@ def _as_json(translation: Translation) -> list[dict[str, Any]]:
                     "target": segment.target,
                     "weights": segment.weights.tolist(),
                 }
-                for segment in (one.alignment or Alignment("", one.text)).segments
+                for segment in (one.alignment.segments if one.alignment and not tagless else ())
             ],
         }
         for one in translation.hypotheses

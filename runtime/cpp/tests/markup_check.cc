@@ -4,7 +4,8 @@
 //   {"tokens": text, "markup": "html", "xml" or "text"}
 //     -> {"tokens": [[kind, raw, name, text, {attributes}], ...]}
 //   {"texts": [...], "names": [...], "markup": ..., "whole": true, "rounds": [[translation, ...]]}
-//     -> {"lines": [[line, index of its text], ...]} after rounds that leave lines to translate
+//     -> {"lines": [[line, index of its text, whether it is tagless], ...]} after rounds that leave
+//        lines to translate
 //     -> {"texts": [[sentences, [[text, score], ...]], ...]} after the last round
 //     A translation is a list of {"text": ..., "score": ..., "segments": [segment, ...]}, and a
 //     segment {"source": [[begin, end], ...], "target": ..., "weights": [[weight, ...], ...]}.
@@ -96,7 +97,7 @@ json translations_of(const json& request) {
   }
   json lines = json::array();
   for (std::size_t i = 0; i < marked.lines().size(); ++i) {
-    lines.push_back({marked.lines()[i], marked.owners()[i]});
+    lines.push_back({marked.lines()[i], marked.owners()[i], marked.tagless().at(i)});
   }
   if (!lines.empty()) return {{"lines", lines}};
   json found = json::array();

@@ -387,6 +387,23 @@ def test_all_hypotheses_have_the_tags() -> None:
     assert found.sentence_count == 2
 
 
+@pytest.mark.parametrize(
+    ("source", "markup", "tagless"),
+    [
+        ("<p>a b</p><p>c <i>d</i></p>e", "html", [True, False, True]),
+        ("<p>a <br> b</p>", "html", [True, True]),
+        ("a b", "text", [True]),
+        ("a {b}", "text", [False]),
+    ],
+)
+def test_segments_without_tags_and_placeholders_need_no_attention(
+    source: str, markup: str, tagless: list[bool]
+) -> None:
+    check.tagless.clear()
+    translated(source, forwards, markup)
+    assert check.tagless == tagless
+
+
 def test_deep_and_wide_documents_end_soon() -> None:
     deep = "<b>" * 3000 + "a b" + "</b>" * 3000
     assert translated(deep) == deep.replace("a b", "B A")
