@@ -67,7 +67,7 @@ set_defaults "$*" --n-best 4 --beam-size 4 \
 translate-trt distill --teacher "$out/bundle" --output "$out/distilled" \
     --source "$out/train.en" --reference "$out/train.de" \
     --valid "$out/valid.en" "$out/valid.de" --test "$out/test.en" "$out/test.de" \
-    ${defaults[@]+"${defaults[@]}"} "${students[@]:0:${#students[@]}/2}" "$@"
+    ${defaults[@]+"${defaults[@]}"} "${students[@]:2:4}" "$@"
 
 say "drawing curves and attention"
 translate-trt plot "$out/teacher" -o "$out/curves.svg" --force
