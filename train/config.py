@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -252,6 +253,10 @@ class TrainConfig:
         "10,1 or 1,0.25; a quarter is another one in each epoch. Empty: once. The vocabulary of "
         "--data has been trained without weights.",
     )  # fmt: skip
+    corpus_temperature: float = setting(
+        1.0, "Temperature T of the corpora of --data: an epoch has each in proportion to its size "
+        "to the power of 1/T, so that T = 5 favours small ones (Arivazhagan et al. 2019).", least=1,
+    )  # fmt: skip
 
     # ---- optimizer: Adam with the schedule of equation 3 ----
     optimizer: str = setting(
@@ -351,7 +356,8 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         check_settings(self)
-        _ = self.weights_of_corpora
+        if self.weights_of_corpora and self.corpus_temperature != 1:
+            raise OptionError("give either corpus_weights or corpus_temperature.")
         if self.patience and not self.validate_every:
             raise OptionError(
                 f"patience {self.patience} counts validations, but validate_every is 0; set it, or "
@@ -378,6 +384,19 @@ class TrainConfig:
                 f"{MAX_CORPUS_WEIGHT:,}, not all 0, separated by commas, such as 10,1."
             )
         return weights
+
+    def weights_by_size(self, sizes: Sequence[int]) -> tuple[float, ...]:
+        """Return the weights of corpora of these sizes: `corpus_weights`, or by the temperature.
+
+        The temperature leaves the number of pairs of an epoch as it is, but for rounding.
+        """
+        if self.corpus_temperature == 1:
+            return self.weights_of_corpora
+        shares = [size ** (1 / self.corpus_temperature) for size in sizes]
+        scale = sum(sizes) / sum(shares)
+        return tuple(
+            scale * share / max(size, 1) for size, share in zip(sizes, shares, strict=True)
+        )
 
 
 Config = TypeVar("Config", ModelConfig, TrainConfig)

@@ -255,7 +255,7 @@ class Distillation:
             preparation = Preparation(
                 "distilled", languages,
                 [(TextSource(source), TextSource(target)) for source, target in train],
-                (TextSource(options.valid[0]), TextSource(options.valid[1])), None,
+                [(TextSource(options.valid[0]), TextSource(options.valid[1]))], [],
                 options.prepare, terminology=annotation,
             )  # fmt: skip
             with locked_directory(out):

@@ -124,7 +124,7 @@ def options_of(command: click.Command) -> Iterator[tuple[str, list[click.Paramet
 @pytest.mark.parametrize(
     "given",
     ["score --device a --device a", "data prepare -o a --output b",
-     "data prepare --valid a b --valid c d", "train --train a b --train c d"],
+     "data prepare --seed 1 --seed 2", "train --train a b --train c d"],
 )  # fmt: skip
 def test_an_option_with_one_value_is_given_once(given: str) -> None:
     if not given.startswith("score"):

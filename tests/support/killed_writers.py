@@ -231,9 +231,9 @@ def _prepare(directory: Path, tokenizer: Path, version: str) -> None:
             )
     pair = TextSource(text[0]), TextSource(text[1])
     # The old one has a test set, which the new one must not keep.
-    test = pair if version == "old" else None
+    test = [pair] if version == "old" else []
     options = PrepareOptions(vocabulary_size=320)
-    wanted = Preparation(version, ("en", "en"), [pair], pair, test, options)
+    wanted = Preparation(version, ("en", "en"), [pair], [pair], test, options)
     if directory.is_dir():
         recover(directory)
     with locked_directory(directory):

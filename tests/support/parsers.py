@@ -61,7 +61,7 @@ def parser_data(shared: SharedFiles) -> PreparedData:
         options = PrepareOptions(**TREE_DEFAULTS | {"source_vocabulary_size": 290})
         alignments = [treebank_alignment([path / f"{name}.mrg"]) for name in ("gold", "silver")]
         job = Preparation(
-            "treebank", ("en", None), [gold, silver], valid, None, options, trees=True,
+            "treebank", ("en", None), [gold, silver], [valid], [], options, trees=True,
             alignments=alignments,
         )  # fmt: skip
         prepare(job, path / "data", workers=1)

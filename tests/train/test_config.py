@@ -66,6 +66,15 @@ def test_weights_that_are_none(text: str) -> None:
         TrainConfig(corpus_weights=text)
 
 
+def test_temperature_of_corpora() -> None:
+    sizes = (900, 100, 0)
+    weights = TrainConfig(corpus_temperature=2).weights_by_size(sizes)
+    assert weights == pytest.approx((750 / 900, 250 / 100, 0))
+    assert TrainConfig(corpus_weights="2,1,0").weights_by_size(sizes) == (2, 1, 0)
+    with pytest.raises(OptionError, match="either"):
+        TrainConfig(corpus_temperature=2, corpus_weights="2,1,0")
+
+
 def test_an_unknown_preset_lists_the_known() -> None:
     with pytest.raises(OptionError, match="miniature"):
         preset("huge")

@@ -87,8 +87,26 @@ def data() -> None:
     "--valid-trees", type=PATH, multiple=True, help="Treebank for validation; repeatable."
 )
 @click.option("--test-trees", type=PATH, multiple=True, help="Treebank for testing; repeatable.")
-@click.option("--valid", nargs=2, type=PATH, help="Source, target for validation (with --from).")
-@click.option("--test", nargs=2, type=PATH, help="Source, target for testing (with --from).")
+@click.option(
+    "--valid",
+    nargs=2,
+    type=PATH,
+    multiple=True,
+    help="Source, target for validation (with --from); repeatable.",
+)
+@click.option(
+    "--test",
+    nargs=2,
+    type=PATH,
+    multiple=True,
+    help="Source, target for testing (with --from); repeatable.",
+)
+@click.option(
+    "--language-tags",
+    is_flag=True,
+    help="Begin each source with the language of its target, such as <2de>: the ending of the "
+    "target's file name. The model then takes --target-language.",
+)  # fmt: skip
 @click.option("--source-language", help="Language code such as en. [file ending]")
 @click.option("--target-language", help="Language code such as de. [file ending]")
 @click.option("--downloads", type=PATH, help="Directory of archives. [OUT/downloads]")
@@ -160,8 +178,9 @@ class _Texts:
     trees: tuple[Path, ...]
     valid_trees: tuple[Path, ...]
     test_trees: tuple[Path, ...]
-    valid: tuple[Path, Path] | None
-    test: tuple[Path, Path] | None
+    valid: tuple[tuple[Path, Path], ...]
+    test: tuple[tuple[Path, Path], ...]
+    language_tags: bool
     source_language: str | None
     target_language: str | None
 
@@ -180,7 +199,7 @@ class _Texts:
     @property
     def files(self) -> list[Path]:
         """All files that are named."""
-        pairs = (*self.train_files, *self.back_translated, self.valid or (), self.test or ())
+        pairs = (*self.train_files, *self.back_translated, *self.valid, *self.test)
         trees = (self.trees, self.valid_trees, self.test_trees)
         return [path for paths in (*pairs, self.alignments, *trees) for path in paths]
 
@@ -214,7 +233,12 @@ class _Texts:
             )
         if text and not self.train_files:
             raise OptionError("--valid and --test need --from; a named corpus has its own.")
-        if self.train_files and self.valid is None:
+        if self.language_tags and (not self.train_files or self.target_language):
+            raise OptionError(
+                "--language-tags needs --from, whose file names have the target languages; leave "
+                "--target-language out."
+            )
+        if self.train_files and not self.valid:
             raise OptionError("--from needs --valid SOURCE TARGET, the validation text.")
         if self.alignments and not self.train_files:
             raise OptionError("--alignment needs --from; trees have alignments of their own.")
@@ -223,8 +247,8 @@ class _Texts:
         """Open the texts; those of a named corpus are downloaded first."""
         if self.trees:
             return self._treebank(options)
-        if self.train_files and self.valid:
-            return self._own_text(options, self.valid)
+        if self.train_files:
+            return self._own_text(options)
         assert self.corpus is not None  # `check` refuses flags without texts
         return self._downloaded(self.corpus, options, downloads, mirror)
 
@@ -236,29 +260,34 @@ class _Texts:
         origin = [[str(path) for path in paths] for paths in splits if paths]
         return Preparation(
             "treebank", self.languages, [treebank_pair([path]) for path in self.trees],
-            treebank_pair(self.valid_trees),
-            treebank_pair(self.test_trees) if self.test_trees else None, options, origin,
+            [treebank_pair(self.valid_trees)],
+            [treebank_pair(self.test_trees)] if self.test_trees else [], options, origin,
             trees=True, alignments=[treebank_alignment([path]) for path in self.trees],
         )  # fmt: skip
 
-    def _own_text(self, options: PrepareOptions, valid: tuple[Path, Path]) -> Preparation:
+    def _own_text(self, options: PrepareOptions) -> Preparation:
         from translate_trt.train.data.prepare import Preparation
         from translate_trt.train.data.text_sources import TextSource, language_of
 
         source, target = self.languages
-        first = self.train_files[0]
-        pairs = (*self.train_files, *self.back_translated, valid)
-        pairs += (self.test,) if self.test else ()
+        pairs = (*self.train_files, *self.back_translated, *self.valid, *self.test)
+        if self.language_tags:
+            target, endings = None, {language_of(pair[0]) for pair in self.train_files}
+            source = source or (endings.pop() if len(endings) == 1 else None)
+        else:
+            first = self.train_files[0]
+            source, target = source or language_of(first[0]), target or language_of(first[1])
         return Preparation(
             self.name or "custom",
-            (source or language_of(first[0]), target or language_of(first[1])),
+            (source, target),
             [_text_pair(pair) for pair in self.train_files],
-            _text_pair(valid),
-            _text_pair(self.test) if self.test else None,
+            [_text_pair(pair) for pair in self.valid],
+            [_text_pair(pair) for pair in self.test],
             options,
             [[str(path) for path in pair] for pair in pairs],
             alignments=[TextSource(path) for path in self.alignments],
             back_translated=[_text_pair(pair) for pair in self.back_translated],
+            language_tags=self.language_tags,
         )
 
     def _downloaded(
@@ -278,8 +307,8 @@ class _Texts:
             str(self.name),
             self.languages,
             [sources(pair) for pair in corpus.train],
-            sources(corpus.valid),
-            sources(corpus.test),
+            [sources(corpus.valid)],
+            [sources(corpus.test)],
             options,
             [
                 *recorded_downloads(downloads, corpus.archives),
@@ -359,6 +388,8 @@ def _sections(index: dict[str, Any]) -> dict[str, list[tuple[str, str]]]:
     if tagged := index.get("back_translated"):
         pairs = sum(index["splits"]["train"]["corpora"][-tagged:])
         rows.append(("back-translated", f"{pairs:,} training pairs"))
+    if languages := index.get("prompt", {}).get("target_languages"):
+        rows.append(("target languages", ", ".join(languages)))
     if terms := index.get("terminology"):
         rows.append(
             (

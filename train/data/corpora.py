@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from translate_trt.runtime.errors import OptionError
 from translate_trt.train.data.augmentation import parse_shares
 from translate_trt.train.setting import check_settings, setting
 
@@ -179,6 +180,10 @@ class PrepareOptions:
         "changes no character.",
         ("nmt_nfkc", "identity"),
     )  # fmt: skip
+    symbols: str = setting(
+        "", "Symbols that are single tokens wherever they occur, and never parts of others, "
+        "separated by commas, such as <br>,<name>.",
+    )  # fmt: skip
     vocabulary_sentences: int = setting(
         2_000_000, "Sentences to sample for training the vocabulary, half of each language. Pairs "
         "of all corpora are equally likely: `train --corpus-weights` comes later.", least=2,
@@ -188,6 +193,12 @@ class PrepareOptions:
     def __post_init__(self) -> None:
         check_settings(self)
         _ = self.augment_shares
+        own = self.user_symbols
+        if any(len(symbol.split()) != 1 for symbol in own) or len({*own}) < len(own):
+            raise OptionError(
+                f"symbols {self.symbols!r}: give each once, without white space, separated by "
+                "commas, such as <br>,<name>."
+            )
 
     @property
     def augment_shares(self) -> dict[str, float]:
@@ -197,6 +208,11 @@ class PrepareOptions:
             OptionError: The text has another form.
         """
         return parse_shares(self.augment)
+
+    @property
+    def user_symbols(self) -> list[str]:
+        """The symbols in `symbols`."""
+        return [symbol.strip() for symbol in self.symbols.split(",")] if self.symbols else []
 
 
 #: Options of `data prepare --trees` that differ from those of translation. Labels are more than

@@ -22,6 +22,8 @@ SIDES = ("source", "target")
 #: First token of sources by a machine, a control symbol of the vocabulary (Caswell et al. 2019,
 #: "Tagged Back-Translation"): no text at inference is tokenized to it.
 BACK_TRANSLATED = "<BT>"
+#: Control symbol before sources whose translation is in a language (Johnson et al. 2017).
+LANGUAGE_TAG = "<2{}>"
 #: Files of aligned tokens, beside those of the sides.
 ALIGNMENT = "alignment"
 
@@ -59,9 +61,8 @@ def _tokenizer(files: tuple[Path, Path], modified: tuple[int, ...]) -> Tokenizer
 
 
 @functools.lru_cache(maxsize=1)
-def _tag(tokenizer: Tokenizer) -> int:
-    """Return the token of `BACK_TRANSLATED`."""
-    return tokenizer.source_pieces(range(tokenizer.source_vocabulary_size)).index(BACK_TRANSLATED)
+def _pieces(tokenizer: Tokenizer) -> list[str]:
+    return tokenizer.source_pieces(range(tokenizer.source_vocabulary_size))
 
 
 @functools.lru_cache(maxsize=1)
@@ -76,7 +77,7 @@ def encode_lines(
     max_length: int | None,
     kind: str,
     alignments: Sequence[str] | None = None,
-    tagged: bool = False,
+    controls: Sequence[str] = (),
 ) -> Encoded:
     """Tokenize pairs, and drop those with an empty or too long side.
 
@@ -87,24 +88,24 @@ def encode_lines(
         max_length: Maximum tokens per side, the end symbol included; None for no limit.
         kind: numpy's name of the token type (`token_type`).
         alignments: Alignment of each pair in Pharaoh format; None for none.
-        tagged: Begin each source with `BACK_TRANSLATED`, which counts as one of its tokens.
+        controls: Control symbols that each source begins with, and that count as its tokens.
     """
     model = _tokenizer(tokenizers, tuple(file.stat().st_mtime_ns for file in tokenizers))
     sides = model.encode_source_batch(source), model.encode_target_batch(target)
+    begin = [_pieces(model).index(control) for control in controls]
     kept: tuple[list[list[int]], list[list[int]]] = ([], [])
     rows: list[int] = []
     dropped = {"empty": 0, "too_long": 0}
     for row, pair in enumerate(zip(*sides, strict=True)):
         if not pair[0] or not pair[1]:
             dropped["empty"] += 1
-        elif max_length is not None and max(len(pair[0]) + tagged, len(pair[1])) >= max_length:
+        elif max_length is not None and max(len(begin) + len(pair[0]), len(pair[1])) >= max_length:
             dropped["too_long"] += 1
         else:
             kept[0].append(pair[0])
             kept[1].append(pair[1])
             rows.append(row)
-    tag = [_tag(model)] if tagged else []
-    read = [tag + sentence for sentence in kept[0]]
+    read = [begin + sentence for sentence in kept[0]]
     tokens = _flatten(read, kind), _flatten(kept[1], kind)
     lengths = _lengths(read), _lengths(kept[1])
     if alignments is None:
@@ -114,7 +115,7 @@ def encode_lines(
         linker.link((source[row], target[row]), pair, alignments[row])
         for row, pair in zip(rows, zip(*kept, strict=True), strict=True)
     ]
-    shift = (0, len(tag))  # of target and source positions
+    shift = (0, len(begin))  # of target and source positions
     links = [np.zeros((0, 2), np.int64) if one is None else one + shift for one in found]
     return Encoded(
         tokens, lengths, dropped,

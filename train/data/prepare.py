@@ -13,6 +13,7 @@ import importlib.metadata
 import itertools
 import logging
 import time
+import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -23,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
+from translate_trt.runtime.bundle.prompt import Prompt
 from translate_trt.runtime.errors import InputError, OptionError, OutputError
 from translate_trt.runtime.io.atomic_files import (
     clear_leftovers_in,
@@ -36,6 +38,7 @@ from translate_trt.runtime.io.hashing import sha256_of_file
 from translate_trt.runtime.io.locks import LOCK, TEMPORARY, locked
 from translate_trt.runtime.io.outputs import object_in
 from translate_trt.runtime.text.bracketings import build_tree
+from translate_trt.runtime.text.tokenizer import Tokenizer
 from translate_trt.train.config import TOKENIZER, TOKENIZERS
 from translate_trt.train.data.alignments import check_length
 from translate_trt.train.data.augmentation import ADDS_WORDS, modified_copies
@@ -50,6 +53,7 @@ from translate_trt.train.data.corpora import PrepareOptions
 from translate_trt.train.data.encode import (
     ALIGNMENT,
     BACK_TRANSLATED,
+    LANGUAGE_TAG,
     SIDES,
     Encoded,
     SplitWriter,
@@ -62,6 +66,7 @@ from translate_trt.train.data.text_sources import (
     LineSource,
     Pair,
     decode_lines,
+    language_of,
     read_line_chunks,
 )
 from translate_trt.train.data.vocabulary import (
@@ -92,35 +97,54 @@ class Preparation:
         name: Name of the corpus.
         languages: Codes of source and target, where known.
         train: Pairs of training texts, to be concatenated.
-        valid: Validation texts; every line is kept.
-        test: Test texts; every line is kept.
+        valid: Pairs of validation texts; every line is kept.
+        test: Pairs of test texts, or none; every line is kept.
         options: Options of cleaning and vocabulary.
         origin: Sources of the text, for the record.
         terminology: Annotation of training pairs; None for none.
         trees: Whether the target is linearized trees of the source (train/data/trees.py).
         alignments: Alignment of each pair of training texts; empty for none.
         back_translated: Further training texts, whose sources are by a machine and are tagged.
+        language_tags: Whether each source begins with the language of its target, which is the
+            ending of the target's file name.
 
     Raises:
-        OptionError: Trees have no source vocabulary; alignments do not go with another option.
+        OptionError: Trees have no source vocabulary; alignments do not go with another option;
+            languages for the tags are missing.
     """
 
     name: str
     languages: tuple[str | None, str | None]
     train: Sequence[Pair]
-    valid: Pair
-    test: Pair | None
+    valid: Sequence[Pair]
+    test: Sequence[Pair]
     options: PrepareOptions
     origin: list[Any] = field(default_factory=list)
     terminology: TerminologyOptions | None = None
     trees: bool = False
     alignments: Sequence[LineSource] = ()
     back_translated: Sequence[Pair] = ()
+    language_tags: bool = False
 
     @property
     def corpora(self) -> list[Pair]:
         """All pairs of training texts, those with tagged sources last."""
         return [*self.train, *self.back_translated]
+
+    @property
+    def tagged_languages(self) -> list[str]:
+        """Languages that sources are tagged with, sorted; none without `language_tags`."""
+        return sorted({language for pair in self.corpora if (language := self.tag_of(pair))})
+
+    def tag_of(self, pair: Pair) -> str | None:
+        """Return the language that the sources of a pair are tagged with; None for none."""
+        return language_of(Path(str(pair[1]))) if self.language_tags else None
+
+    def controls_of(self, corpus: int) -> list[str]:
+        """Return the control symbols before the sources of a corpus of `corpora`."""
+        controls = [BACK_TRANSLATED] if corpus >= len(self.train) else []
+        language = self.tag_of(self.corpora[corpus])
+        return controls if language is None else [*controls, LANGUAGE_TAG.format(language)]
 
     def __post_init__(self) -> None:
         if self.alignments:
@@ -140,6 +164,8 @@ class Preparation:
                     f"augment {ADDS_WORDS} adds words, which an alignment would have to count; "
                     "leave one of them out."
                 )
+        if self.language_tags:
+            self._check_languages()
         if self.trees and self.options.augment:
             raise OptionError("augment changes text, not trees; leave one of them out.")
         if self.trees and not self.options.source_vocabulary_size:
@@ -147,6 +173,20 @@ class Preparation:
                 "words and labels cannot share a vocabulary; set source_vocabulary_size to more "
                 "than 0."
             )
+
+    def _check_languages(self) -> None:
+        known = self.tagged_languages
+        if len(known) < 2:
+            raise OptionError(
+                "language tags need target files of several languages, the endings of their names, "
+                f"such as train.de and train.fr; found: {', '.join(known) or 'none'}."
+            )
+        for pair in (*self.corpora, *self.valid, *self.test):
+            if self.tag_of(pair) not in known:
+                raise OptionError(
+                    f"{pair[1]}: for its language tag, its name must end with one of the languages "
+                    f"of the training text, {', '.join(known)}."
+                )
 
 
 def check_directory(out: Path, force: bool) -> None:
@@ -206,9 +246,11 @@ def prepare(preparation: Preparation, out: Path, workers: int, force: bool = Fal
         preparation.terminology.glossary()
     for source in (*itertools.chain.from_iterable(preparation.corpora), *preparation.alignments):
         source.check()
-    held_out = {"valid": _HeldOut.read(preparation.valid)}  # errors show before hours of work
-    if preparation.test is not None:
-        held_out["test"] = _HeldOut.read(preparation.test)
+    held_out = {  # errors show before hours of work
+        name: [_HeldOut.read(pair, preparation.tag_of(pair)) for pair in pairs]
+        for name, pairs in (("valid", preparation.valid), ("test", preparation.test))
+        if pairs
+    }
     try:
         out.mkdir(parents=True, exist_ok=True)
         clear_leftovers_in(out)
@@ -221,7 +263,7 @@ def prepare(preparation: Preparation, out: Path, workers: int, force: bool = Fal
 
 
 def _fill(
-    preparation: Preparation, held_out: dict[str, _HeldOut], work: Path, pool: WorkerPool
+    preparation: Preparation, held_out: dict[str, list[_HeldOut]], work: Path, pool: WorkerPool
 ) -> dict[str, Any]:
     """Write all files except data.json, and return its content."""
     options = preparation.options
@@ -236,10 +278,10 @@ def _fill(
     splits = {"train": train}
     text.remove()
     clock.lap("encode")
-    for name, lines in held_out.items():
-        splits[name] = lines.write(name, vocabularies, work)
+    for name, texts in held_out.items():
+        splits[name] = _write_held_out(texts, name, vocabularies, work)
         if preparation.trees:
-            lines.write_trees(work / f"{name}.trees.txt")
+            _write_trees(texts, work / f"{name}.trees.txt")
     return {
         "format_version": FORMAT_VERSION,
         "created_by": f"translate-trt {importlib.metadata.version('translate-trt')}",
@@ -256,6 +298,7 @@ def _fill(
         "terminology": None if terminology is None else terminology.record(annotated),
         "trees": preparation.trees,
         "back_translated": len(preparation.back_translated),
+        "prompt": vocabularies.prompt(preparation.tagged_languages).to_json(),
         "origin": preparation.origin,
         "seconds": clock.laps,
     }
@@ -335,7 +378,9 @@ def _clean(preparation: Preparation, work: Path, pool: WorkerPool) -> _CleanText
             contents = (chunk.source, chunk.target, chunk.alignment)[: len(sides)]
             for file, content in zip(files, contents, strict=True):
                 file.write(content)
-            hashes.append(chunk.hashes)
+            # Pairs of the same text are no duplicates if their languages differ.
+            language = preparation.tag_of(preparation.corpora[corpora[number]])
+            hashes.append(chunk.hashes + np.uint64(zlib.crc32((language or "").encode())))
             end = tuple(at + len(content) for at, content in zip(begin, contents, strict=True))
             own = slice(rows, rows + len(chunk.hashes))
             text.chunks.append(_Chunk(begin, end, own, corpora[number]))
@@ -407,6 +452,15 @@ class _Vocabularies:
     def token_type(self) -> str:
         return token_type(max(self.sizes))
 
+    def prompt(self, languages: Sequence[str]) -> Prompt:
+        """Return the prompt of a model whose sources begin with the tag of one of the languages."""
+        if not languages:
+            return Prompt()
+        tokenizer = Tokenizer(*self.files)
+        pieces = tokenizer.source_pieces(range(tokenizer.source_vocabulary_size))
+        tags = {language: pieces.index(LANGUAGE_TAG.format(language)) for language in languages}
+        return Prompt(target_languages=tags, target_side="source")
+
 
 def _train_vocabularies(
     preparation: Preparation,
@@ -425,12 +479,14 @@ def _train_vocabularies(
     rows = np.flatnonzero(text.keep)
     sample = rows[sample_rows(len(rows), options.vocabulary_sentences, options.seed)]
     kind = options.vocabulary_type
-    controls = (BACK_TRANSLATED,) if preparation.back_translated else ()
+    controls = [BACK_TRANSLATED] if preparation.back_translated else []
+    controls += [LANGUAGE_TAG.format(language) for language in preparation.tagged_languages]
 
     def train(path: Path, wanted: int, sides: tuple[int, ...], symbols: Sequence[str]) -> int:
         read = functools.partial(_read_lines, text.paths, sides, options)
         lines = itertools.chain.from_iterable(pool.map(read, _pick(text, sample)))
-        own = controls if 0 in sides else ()
+        symbols = (*options.user_symbols, *symbols)
+        own = controls if 0 in sides else []
         return train_tokenizer(lines, wanted, path, kind, symbols, options.normalization, own)
 
     def collect_labels(path: Path) -> int:
@@ -529,7 +585,7 @@ def _encode(
     copies = Counter[str]()
     encode = functools.partial(_encode_chunk, text.paths, vocabularies, options, terminology)
     tasks = (
-        (chunk, text.keep[chunk.rows], chunk.corpus >= len(preparation.train))
+        (chunk, text.keep[chunk.rows], preparation.controls_of(chunk.corpus))
         for chunk in text.chunks
     )
     linked = bool(preparation.alignments)
@@ -576,7 +632,7 @@ def _encode_chunk(
     vocabularies: _Vocabularies,
     options: PrepareOptions,
     terminology: TerminologyOptions | None,
-    task: tuple[_Chunk, NDArray[np.bool_], bool],
+    task: tuple[_Chunk, NDArray[np.bool_], list[str]],
 ) -> tuple[Encoded, int, Counter[str]]:
     """Tokenize the pairs of a chunk that are kept, and their copies.
 
@@ -585,12 +641,12 @@ def _encode_chunk(
         vocabularies: Vocabularies of both sides.
         options: Limits of lengths, and augmentation.
         terminology: Annotation; None for none.
-        task: The chunk, [pairs] False for dropped ones, and whether the sources are tagged.
+        task: The chunk, [pairs] False for dropped ones, and the control symbols before sources.
 
     Returns:
         The tokens, the number of annotated pairs, and the number of copies by kind.
     """
-    chunk, keep, tagged = task
+    chunk, keep, controls = task
     kept = [
         [line for line, kept in zip(lines, keep.tolist(), strict=True) if kept]
         for lines in _read_chunk(paths, chunk)
@@ -601,26 +657,27 @@ def _encode_chunk(
         source, target, annotated = terminology.annotate(source, target, options.seed)
     encoded = encode_lines(
         source, target, vocabularies.files, options.max_length, vocabularies.token_type,
-        alignments[0] if alignments else None, tagged,
+        alignments[0] if alignments else None, controls,
     )  # fmt: skip
     return encoded, annotated, copies
 
 
 @dataclass(frozen=True)
 class _HeldOut:
-    """Lines of a validation or test split, without line ends."""
+    """Lines of a validation or test text, without line ends, and the language of its tag."""
 
     source: list[str]
     target: list[str]
+    language: str | None
 
     @classmethod
-    def read(cls, pair: Pair) -> _HeldOut:
+    def read(cls, pair: Pair, language: str | None) -> _HeldOut:
         """Read all lines.
 
         Raises:
             InputError: The texts are missing, damaged, not parallel or empty.
         """
-        lines = cls([], [])
+        lines = cls([], [], language)
         for source_lines, target_lines in read_line_chunks(*pair, CHUNK_PAIRS):
             lines.source.extend(decode_lines(source_lines))
             lines.target.extend(decode_lines(target_lines))
@@ -629,24 +686,40 @@ class _HeldOut:
             raise InputError(f"{pair[0]} and {pair[1]} have no pair with text on both sides.")
         return lines
 
-    def write(self, name: str, vocabularies: _Vocabularies, work: Path) -> dict[str, Any]:
-        """Write all text, and the tokens of non-empty pairs; return the split's entry in data.json.
+    @property
+    def coded_source(self) -> list[str]:
+        """Source lines, each behind the code of its language, which `Prompt.of_line` reads."""
+        return [f">>{self.language}<< {line}" if self.language else line for line in self.source]
 
-        There is no length limit: BLEU is computed over every line.
-        """
-        encoded = encode_lines(
-            self.source, self.target, vocabularies.files, None, vocabularies.token_type
-        )
-        with SplitWriter(work, name) as writer:
+
+def _write_held_out(
+    texts: list[_HeldOut], name: str, vocabularies: _Vocabularies, work: Path
+) -> dict[str, Any]:
+    """Write all text, and the tokens of non-empty pairs; return the split's entry in data.json.
+
+    There is no length limit: BLEU is computed over every line.
+    """
+    empty = 0
+    with SplitWriter(work, name) as writer:
+        for text in texts:
+            controls = [LANGUAGE_TAG.format(text.language)] if text.language else []
+            encoded = encode_lines(
+                text.source, text.target, vocabularies.files, None, vocabularies.token_type,
+                controls=controls,
+            )  # fmt: skip
+            empty += encoded.dropped["empty"]
             writer.append(encoded)
-        for side, lines in zip(SIDES, (self.source, self.target), strict=True):
-            content = "".join(f"{line}\n" for line in lines).encode()
-            (work / f"{name}.{side}.txt").write_bytes(content)
-        dropped = {"empty": encoded.dropped["empty"]}
-        return {"read": len(self.source), "dropped": dropped, **writer.entry()}
+    for side in SIDES:
+        lines = [text.coded_source if side == SIDES[0] else text.target for text in texts]
+        content = "".join(f"{line}\n" for line in itertools.chain.from_iterable(lines))
+        (work / f"{name}.{side}.txt").write_bytes(content.encode())
+    read = sum(len(text.source) for text in texts)
+    return {"read": read, "dropped": {"empty": empty}, **writer.entry()}
 
-    def write_trees(self, path: Path) -> None:
-        """Write the trees of words and labels, one per line, to compare parses with."""
-        pairs = zip(self.source, self.target, strict=True)
-        trees = (build_tree(labels.split(), words.split()).text for words, labels in pairs)
-        path.write_bytes("".join(f"{tree}\n" for tree in trees).encode())
+
+def _write_trees(texts: list[_HeldOut], path: Path) -> None:
+    """Write the trees of words and labels, one per line, to compare parses with."""
+    pairs = ((words, labels) for text in texts
+             for words, labels in zip(text.source, text.target, strict=True))  # fmt: skip
+    trees = (build_tree(labels.split(), words.split()).text for words, labels in pairs)
+    path.write_bytes("".join(f"{tree}\n" for tree in trees).encode())

@@ -17,6 +17,8 @@ from translate_trt.runtime.io.compression import reading_compressed, uncompresse
 from translate_trt.runtime.io.lines import check_input, read_parallel, text_lines
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+# A language, and a region or script.
+_LANGUAGE = re.compile(r"[^\W\d_]{2,3}([-_]([A-Z]{2}|[A-Z][a-z]{3}))?")
 _SEGMENT = re.compile(r"<seg\b[^>]*>(.*?)</seg\s*>", re.DOTALL | re.IGNORECASE)
 _ENTITIES = {"&quot;": '"', "&apos;": "'"}  # in addition to &lt; &gt; &amp;
 
@@ -192,4 +194,4 @@ def _not_parallel(sides: Sequence[LineSource], counts: Sequence[int]) -> InputEr
 def language_of(path: Path) -> str | None:
     """Return the language code at the end of a file name, if any: "en" for `train.en.gz`."""
     code = uncompressed_name(path.name).rpartition(".")[2]
-    return code if code.isalpha() and 2 <= len(code) <= 3 and code != path.name else None
+    return code if _LANGUAGE.fullmatch(code) and code != path.name else None

@@ -8,7 +8,8 @@ DIR/
   train.alignment.links  .offsets  linked positions of target and source in turn (uint16), and the
                                    start of those of each sentence (data prepare --alignment, trees)
   valid.*  test.*                  token files of the other splits
-  valid.source.txt  .target.txt    all lines of their text, for BLEU
+  valid.source.txt  .target.txt    all lines of their text, for BLEU; with language tags, sources
+                                   begin with the code of the target language, as in ">>de<< A cat"
   valid.trees.txt                  gold trees (data prepare --trees)
 """
 
@@ -24,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from translate_trt.runtime.bundle.fields import Fields
+from translate_trt.runtime.bundle.prompt import Prompt
 from translate_trt.runtime.bundle.term_annotation import TermAnnotation
 from translate_trt.runtime.errors import BundleError, InputError
 from translate_trt.runtime.io.hashing import sha256_of_file
@@ -78,6 +80,20 @@ class PreparedData:
         try:
             fields = Fields(record, self.path / INDEX, "terminology")
             return TermAnnotation.from_json(fields.object("annotation"))
+        except BundleError as error:
+            raise InputError(f"{self.path / INDEX} is damaged. {_MAKE_AGAIN}") from error
+
+    @property
+    def prompt(self) -> Prompt:
+        """Prompt of the sources: the tag of a target language, or nothing.
+
+        Raises:
+            InputError: data.json is damaged.
+        """
+        if (record := self.index.get("prompt")) is None:
+            return Prompt()
+        try:
+            return Prompt.from_json(Fields(record, self.path / INDEX, "prompt"))
         except BundleError as error:
             raise InputError(f"{self.path / INDEX} is damaged. {_MAKE_AGAIN}") from error
 

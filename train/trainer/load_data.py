@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -84,6 +84,7 @@ class LoadedData:
         languages: Codes of source and target, where known.
         term_annotation: Annotation of prepared training text; None for plain text.
         has_trees: Whether the target is linearized trees of the source.
+        prompt: Prompt that the text of prepared data has; empty for plain text.
     """
 
     train: ParallelData
@@ -92,6 +93,7 @@ class LoadedData:
     languages: tuple[str | None, str | None]
     term_annotation: TermAnnotation | None = None
     has_trees: bool = False
+    prompt: Prompt = field(default_factory=Prompt)
 
 
 def load_data(
@@ -120,15 +122,15 @@ def load_data(
         languages = (source.source_language, source.target_language)
         return LoadedData(
             source.split("train"), validation, tokenizers, languages, source.term_annotation,
-            source.has_trees,
+            source.has_trees, source.prompt,
         )  # fmt: skip
     if settings.train.best_metric == "f1":
         raise OptionError(f"best_metric f1 {_NEEDS_TREES}")
     if settings.train.guided_alignment:
         raise OptionError(_NEEDS_ALIGNMENTS)
-    if settings.train.corpus_weights:
+    if settings.train.corpus_weights or settings.train.corpus_temperature != 1:
         raise OptionError(
-            f"corpus_weights {settings.train.corpus_weights} needs --data, a directory of "
+            "corpus_weights and corpus_temperature need --data, a directory of "
             "`translate-trt data prepare` with several corpora."
         )
     return _load_text(source, settings, scratch)
@@ -136,7 +138,7 @@ def load_data(
 
 def _check_prepared(prepared: PreparedData, settings: Settings, asked: Mapping[str, Any]) -> None:
     """Raise an OptionError if a model with these settings cannot be trained on the data."""
-    if settings.decoding.prompt != Prompt():
+    if settings.decoding.prompt not in (Prompt(), prepared.prompt):
         raise OptionError(
             f"{prepared.path} lacks the prompt tokens that this model reads before each text. Give "
             "the text itself, with --train and --valid."

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from translate_trt.runtime.bundle.contract import max_beams
+from translate_trt.runtime.bundle.prompt import Prompt
 from translate_trt.runtime.errors import OptionError
 from translate_trt.runtime.io.outputs import check_apart
 from translate_trt.runtime.text.tokenizer import Tokenizer
@@ -133,6 +134,7 @@ def _completed(settings: Settings, data: LoadedData) -> Settings:
         decoding,
         source_language=decoding.source_language or data.languages[0],
         target_language=decoding.target_language or data.languages[1],
+        prompt=data.prompt if decoding.prompt == Prompt() else decoding.prompt,
         term_annotation=decoding.term_annotation or data.term_annotation,
         alignment_heads=guided_head(model, settings.train) or decoding.alignment_heads,
     )

@@ -49,7 +49,7 @@ def plan_epoch(data: ParallelData, config: TrainConfig, epoch: int) -> list[list
     whole data. The last step of an epoch may be smaller.
     """
     size = min(config.micro_batch_tokens, config.batch_tokens)
-    batches = epoch_batches(data, size, config.seed, epoch, config.weights_of_corpora)
+    batches = epoch_batches(data, size, config.seed, epoch, config.weights_by_size(data.corpora))
     together = max(1, config.batch_tokens // size)
     return [batches[first : first + together] for first in range(0, len(batches), together)]
 

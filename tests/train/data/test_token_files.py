@@ -71,7 +71,7 @@ def make(
         **options: Any,
     ) -> PreparedData:
         job = Preparation(
-            "custom", ("en", "de"), [write("train", pairs)], write("valid", VALID), None,
+            "custom", ("en", "de"), [write("train", pairs)], [write("valid", VALID)], [],
             dataclasses.replace(OPTIONS, **options), ["here"],
         )  # fmt: skip
         prepare(job, tmp_path / out, workers, force)
@@ -169,7 +169,9 @@ def test_several_files_and_gzip(
     tmp_path: Path, write: Callable[..., tuple[TextSource, TextSource]]
 ) -> None:
     train = [write("a", PAIRS[:50]), write("b", PAIRS[50:], pack=True)]
-    job = Preparation("x", (None, None), train, write("v", VALID), write("t", VALID[:1]), OPTIONS)
+    job = Preparation(
+        "x", (None, None), train, [write("v", VALID)], [write("t", VALID[:1])], OPTIONS
+    )
     prepare(job, tmp_path / "out", 1)
     prepared = open_prepared(tmp_path / "out")
     assert len(prepared.split("train")) == len(PAIRS)
@@ -241,7 +243,7 @@ def test_unequal_numbers_of_lines(
 ) -> None:
     source, target = write("train", PAIRS)
     target.path.write_text("one\n" * 7)
-    job = Preparation("x", (None, None), [(source, target)], (source, source), None, OPTIONS)
+    job = Preparation("x", (None, None), [(source, target)], [(source, source)], [], OPTIONS)
     with pytest.raises(InputError, match=f"train.en has {len(PAIRS)} lines and .* has 7;"):
         prepare(job, tmp_path / "out", 1)
 
@@ -251,7 +253,7 @@ def test_a_cut_gzip_file(
 ) -> None:
     source, target = write("train", PAIRS, pack=True)
     source.path.write_bytes(source.path.read_bytes()[:-20])
-    job = Preparation("x", (None, None), [(source, target)], (source, source), None, OPTIONS)
+    job = Preparation("x", (None, None), [(source, target)], [(source, source)], [], OPTIONS)
     with pytest.raises(InputError, match=r"train\.en\.gz is damaged"):
         prepare(job, tmp_path / "out", 1)
 
@@ -264,8 +266,8 @@ def test_missing_files_are_reported_before_any_work(
     missing = pairs[broken[0]][broken[1]].path
     missing.unlink()
     job = Preparation(
-        "x", (None, None), [write("first", PAIRS), pairs["train"]], pairs["valid"], pairs["test"],
-        OPTIONS,
+        "x", (None, None), [write("first", PAIRS), pairs["train"]], [pairs["valid"]],
+        [pairs["test"]], OPTIONS,
     )  # fmt: skip
     with pytest.raises(InputError, match=re.escape(f"there is no file {missing}")):
         prepare(job, tmp_path / "out", 1)
@@ -276,7 +278,7 @@ def test_validation_text_without_a_pair(
     tmp_path: Path, write: Callable[..., tuple[TextSource, TextSource]]
 ) -> None:
     valid = write("valid", [("a", ""), ("", "b")])
-    job = Preparation("x", (None, None), [write("train", PAIRS)], valid, None, OPTIONS)
+    job = Preparation("x", (None, None), [write("train", PAIRS)], [valid], [], OPTIONS)
     with pytest.raises(InputError, match="both sides"):
         prepare(job, tmp_path / "out", 1)
 

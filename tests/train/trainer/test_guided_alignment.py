@@ -40,7 +40,7 @@ def data(text: TextFiles, tmp_path: Path) -> PreparedData:
     )
     options = PrepareOptions(vocabulary_size=320)
     job = Preparation(
-        "custom", ("en", "de"), [train], valid, None, options, alignments=[TextSource(alignment)]
+        "custom", ("en", "de"), [train], [valid], [], options, alignments=[TextSource(alignment)]
     )
     prepare(job, tmp_path / "data", workers=1)
     return open_prepared(tmp_path / "data")
