@@ -64,7 +64,7 @@ def test_every_setting_is_a_flag(text: Path) -> None:
         "--max-length-ratio": 2.5, "--vocabulary-type": "unigram",
         "--vocabulary-sentences": 50, "--seed": 3,
         "--source-vocabulary-size": 300, "--normalization": "identity", "--augment": "lower=1",
-        "--symbols": "<br>",
+        "--symbols": "<br>", "--segmentations": 2, "--segmentation-alpha": 0.2,
     }  # fmt: skip
     given = [part for flag in flags.items() for part in flag]
     local(text, *given, "--keep-duplicates", "--max-pair-length", 200)
@@ -72,7 +72,7 @@ def test_every_setting_is_a_flag(text: Path) -> None:
         "max_length": 200, "max_length_ratio": 2.5, "keep_duplicates": True,
         "vocabulary_size": 320, "vocabulary_type": "unigram", "vocabulary_sentences": 50, "seed": 3,
         "source_vocabulary_size": 300, "normalization": "identity", "augment": "lower=1",
-        "symbols": "<br>",
+        "symbols": "<br>", "segmentations": 2, "segmentation_alpha": 0.2,
     }  # fmt: skip
 
 
@@ -98,6 +98,7 @@ def test_the_table_of_info(text: Path) -> None:
         (["wmt14-en-de", "--alignment", "a"], "--alignment needs --from"),
         (["wmt14-en-de", "--language-tags"], "--language-tags needs --from"),
         (["wmt14-en-de", "--symbols", "a b"], "symbols 'a b'"),
+        (["wmt14-en-de", "--symbols", "<a>,<s>"], "symbols '<a>,<s>'"),
         (["--from", "a.en", "a.de", "--valid", "v.en", "v.de"], "there is no file a.en"),
     ],
 )

@@ -167,6 +167,16 @@ class PrepareOptions:
         "last mark of both sides), noise (an emoji, link, number or placeholder on both sides).",
     )  # fmt: skip
 
+    # ---- segmentation ----
+    segmentations: int = setting(
+        1, "Times that the training data has each pair: once as text is tokenized for translation, "
+        "otherwise with random segmentations (subword regularization).", least=1,
+    )  # fmt: skip
+    segmentation_alpha: float = setting(
+        0.1, "Probability with which those drop a merge of BPE (Provilkov et al. 2020); for "
+        "unigram, the exponent of probabilities (Kudo 2018).", above=0, most=1,
+    )  # fmt: skip
+
     # ---- the vocabulary ----
     vocabulary_size: int = setting(
         37_000, "Tokens shared by both languages, or those of the target."
@@ -188,16 +198,19 @@ class PrepareOptions:
         2_000_000, "Sentences to sample for training the vocabulary, half of each language. Pairs "
         "of all corpora are equally likely: `train --corpus-weights` comes later.", least=2,
     )  # fmt: skip
-    seed: int = setting(1, "Seed of the sample and of --augment.", least=0)
+    seed: int = setting(1, "Seed of the sample, of --augment and of --segmentations.", least=0)
 
     def __post_init__(self) -> None:
         check_settings(self)
         _ = self.augment_shares
         own = self.user_symbols
-        if any(len(symbol.split()) != 1 for symbol in own) or len({*own}) < len(own):
+        special = {"<s>", "</s>", "<pad>", "<unk>"}  # of every vocabulary; \u2581 is its space
+        if len(special.union(own)) < len(special) + len(own) or any(
+            len(symbol.split()) != 1 or "\u2581" in symbol for symbol in own
+        ):
             raise OptionError(
-                f"symbols {self.symbols!r}: give each once, without white space, separated by "
-                "commas, such as <br>,<name>."
+                f"symbols {self.symbols!r}: give each once, without spaces, separated by commas, "
+                f"such as <br>,<name>; {', '.join(sorted(special))} are taken."
             )
 
     @property

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from translate_trt.runtime.text.tokenizer import Tokenizer
 from translate_trt.train.config import END
 from translate_trt.train.data.alignments import LINK_TYPE, TokenLinker
+from translate_trt.train.data.segmentation import Segmentation
 
 SIDES = ("source", "target")
 #: First token of sources by a machine, a control symbol of the vocabulary (Caswell et al. 2019,
@@ -78,6 +79,7 @@ def encode_lines(
     kind: str,
     alignments: Sequence[str] | None = None,
     controls: Sequence[str] = (),
+    segmentation: Segmentation | None = None,
 ) -> Encoded:
     """Tokenize pairs, and drop those with an empty or too long side.
 
@@ -89,9 +91,15 @@ def encode_lines(
         kind: numpy's name of the token type (`token_type`).
         alignments: Alignment of each pair in Pharaoh format; None for none.
         controls: Control symbols that each source begins with, and that count as its tokens.
+        segmentation: Random segmentation of both sides; None for the usual one.
     """
     model = _tokenizer(tokenizers, tuple(file.stat().st_mtime_ns for file in tokenizers))
-    sides = model.encode_source_batch(source), model.encode_target_batch(target)
+    if segmentation is None:
+        sides = model.encode_source_batch(source), model.encode_target_batch(target)
+    else:
+        sides = (
+            segmentation.encode(tokenizers[0], source), segmentation.encode(tokenizers[1], target)
+        )  # fmt: skip
     begin = [_pieces(model).index(control) for control in controls]
     kept: tuple[list[list[int]], list[list[int]]] = ([], [])
     rows: list[int] = []

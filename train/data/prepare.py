@@ -61,6 +61,7 @@ from translate_trt.train.data.encode import (
     split_files,
     token_type,
 )
+from translate_trt.train.data.segmentation import Segmentation
 from translate_trt.train.data.terminology import TerminologyOptions
 from translate_trt.train.data.text_sources import (
     LineSource,
@@ -168,6 +169,8 @@ class Preparation:
             self._check_languages()
         if self.trees and self.options.augment:
             raise OptionError("augment changes text, not trees; leave one of them out.")
+        if self.trees and self.options.segmentations > 1:
+            raise OptionError("labels of trees have one segmentation; leave segmentations out.")
         if self.trees and not self.options.source_vocabulary_size:
             raise OptionError(
                 "words and labels cannot share a vocabulary; set source_vocabulary_size to more "
@@ -591,12 +594,13 @@ def _encode(
     linked = bool(preparation.alignments)
     with SplitWriter(work, "train", linked) as writer, _bar("tokenizing", len(text.keep)) as bar:
         done = zip(pool.map(encode, tasks), text.chunks, strict=True)
-        for (encoded, count, made), chunk in done:
+        for (parts, count, made), chunk in done:
             annotated += count
             copies.update(made)
-            writer.append(encoded)
-            corpora[chunk.corpus] += len(encoded.lengths[0])
-            text.dropped.update(encoded.dropped)
+            for encoded in parts:
+                writer.append(encoded)
+                corpora[chunk.corpus] += len(encoded.lengths[0])
+                text.dropped.update(encoded.dropped)
             bar.update(chunk.rows.stop - chunk.rows.start)
     kept = writer.pairs - copies.total()  # as `dropped` counts copies that are too long, too
     log.info("kept %d of %d pairs; dropped: %s", kept, text.read, _reasons(text.dropped))
@@ -633,8 +637,8 @@ def _encode_chunk(
     options: PrepareOptions,
     terminology: TerminologyOptions | None,
     task: tuple[_Chunk, NDArray[np.bool_], list[str]],
-) -> tuple[Encoded, int, Counter[str]]:
-    """Tokenize the pairs of a chunk that are kept, and their copies.
+) -> tuple[list[Encoded], int, Counter[str]]:
+    """Tokenize the pairs of a chunk that are kept, and their copies, in all segmentations.
 
     Args:
         paths: Files of the cleaned text.
@@ -644,7 +648,7 @@ def _encode_chunk(
         task: The chunk, [pairs] False for dropped ones, and the control symbols before sources.
 
     Returns:
-        The tokens, the number of annotated pairs, and the number of copies by kind.
+        The tokens by segmentation, the number of annotated pairs, and that of copies by kind.
     """
     chunk, keep, controls = task
     kept = [
@@ -655,11 +659,17 @@ def _encode_chunk(
     annotated = 0
     if terminology is not None:
         source, target, annotated = terminology.annotate(source, target, options.seed)
-    encoded = encode_lines(
-        source, target, vocabularies.files, options.max_length, vocabularies.token_type,
-        alignments[0] if alignments else None, controls,
-    )  # fmt: skip
-    return encoded, annotated, copies
+    parts = [
+        encode_lines(
+            source, target, vocabularies.files, options.max_length, vocabularies.token_type,
+            alignments[0] if alignments else None, controls,
+            Segmentation(options.segmentation_alpha, options.seed, number) if number else None,
+        )
+        for number in range(options.segmentations)
+    ]  # fmt: skip
+    if more := (options.segmentations - 1) * len(source):
+        copies["segmentation"] = more
+    return parts, annotated, copies
 
 
 @dataclass(frozen=True)

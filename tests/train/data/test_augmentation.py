@@ -18,6 +18,7 @@ from translate_trt.train.data.augmentation import (
     modified_pair,
     parse_shares,
 )
+from translate_trt.train.data.segmentation import Segmentation
 from translate_trt.train.data.token_files import PreparedData, open_prepared
 
 SOURCE = "Where is (the) Strasse of cats? See https://example.com/x1 now and then, please."
@@ -139,15 +140,47 @@ def test_prepared_data_has_originals_and_copies(files: list[Path], tmp_path: Pat
     assert f"{upper} upper" in shown.output
 
 
-def test_refused_combinations(files: list[Path], tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["bpe", "unigram"])
+def test_segmentations_of_the_same_text(files: list[Path], tmp_path: Path, kind: str) -> None:
+    flags = ("--alignment", files[2], "--vocabulary-type", kind, "--workers", 1)
+    more = ("--segmentations", 3, "--segmentation-alpha", 0.3)
+    assert prepare(files, tmp_path / "plain", *flags).exit_code == 0
+    assert prepare(files, tmp_path / "data", *flags, *more).exit_code == 0
+    plain, prepared = (open_prepared(tmp_path / name) for name in ("plain", "data"))
+    assert texts(prepared) == PAIRS * 3
+    split = prepared.splits["train"]
+    assert (split["copies"], split["unlinked"]) == ({"segmentation": 2 * len(PAIRS)}, 0)
+    assert prepared.splits["valid"] == plain.splits["valid"]
+    model, sources = prepared.tokenizers[0], [source for source, _ in PAIRS]
+    first, rows = (
+        [tokens.tolist()[:-1] for tokens in np.split(side.tokens, side.offsets[1:-1])]
+        for side in (plain.split("train").source, prepared.split("train").source)
+    )
+    again = [Segmentation(0.3, 1, number).encode(model, sources) for number in (1, 2)]
+    assert rows == first + again[0] + again[1]
+    assert again[0] != again[1] != Segmentation(0.3, 2, 2).encode(model, sources)
+    lengths = [sum(map(len, one)) for one in (first, *again)]
+    assert min(lengths[1:]) > lengths[0]
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (("--augment", "upper=1"), "augment changes text"),
+        (("--segmentations", 2), "one segmentation"),
+    ],
+)
+def test_refused_combinations(
+    files: list[Path], tmp_path: Path, flags: tuple[object, ...], message: str
+) -> None:
     done = prepare(files, tmp_path / "data", "--augment", "noise=0.1", "--alignment", files[2])
     assert (done.exit_code, "noise adds words" in done.stderr) == (2, True)
     trees = tmp_path / "trees.mrg"
     trees.write_text("(S (NN cat))\n")
     done = CliRunner().invoke(main, ["data", "prepare", *map(str, (
-        "--trees", trees, "--valid-trees", trees, "--output", tmp_path / "x", "--augment", "upper=1"
+        "--trees", trees, "--valid-trees", trees, "--output", tmp_path / "x", *flags
     ))])  # fmt: skip
-    assert (done.exit_code, "augment changes text" in done.stderr) == (2, True)
+    assert (done.exit_code, message in done.stderr) == (2, True)
 
 
 def test_a_modified_test_set(files: list[Path], tmp_path: Path) -> None:
