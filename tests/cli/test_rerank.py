@@ -135,3 +135,57 @@ def test_what_a_metric_lacks(
     done = run(path, "--metric", "comet")
     assert (done.exit_code, done.stdout) == (2, "")
     assert "pip install" in done.stderr
+
+
+def test_estimates_of_quality(write: Callable[..., Path], tmp_path: Path) -> None:
+    lines, references = [], []
+    for number in range(120):
+        words = [f"word{number}"] * 5
+        right = number % 6
+        lines.append(line("s", [" ".join(words), " ".join([*words[:right], *("xy" * 3)])]))
+        for score, one in zip((-0.1, right - 6.0), lines[-1]["hypotheses"], strict=True):
+            one["token_log_probs"] = [score, score]
+        references.append(" ".join(words))
+    lines[0]["hypotheses"].append(hypothesis("not possible") | {"token_log_probs": [-1.0, None]})
+    path, quality = write("dev.jsonl", *lines), tmp_path / "quality.json"
+    reference = tmp_path / "dev.de"
+    reference.write_text("".join(f"{text}\n" for text in references))
+    done = run(path, "--calibrate", reference, "--output", quality)
+    assert done.exit_code == 0, done.output
+    found = json.loads(quality.read_text())
+    assert found["held_out"]["translations"] == 240
+    assert found["held_out"]["spearman"] > 0.9
+    assert "calibration_error" in done.stderr
+
+    done = run(path, "--quality", quality, "--json")
+    estimates = {
+        one["token_log_probs"][-1]: (one["quality"], one["quality_spread"])
+        for value in map(json.loads, done.stdout.splitlines())
+        for one in value["hypotheses"]
+    }
+    assert estimates.pop(None) == (None, None)
+    values = [estimates[mean][0] for mean in sorted(estimates)]
+    assert values == sorted(values)
+    assert values[0] < 20 < 99 < values[-1] <= 100
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--quality", "bad.json"], "add --json"),
+        (["--quality", "bad.json", "--json"], "bad.json is no calibration"),
+        (["--quality", "bad.json", "--calibrate", "dev.de"], "leave --quality and --json out"),
+        (["--calibrate", "dev.de"], "1 lines have translations"),
+        (["--calibrate", "bad.json"], "bad.json has 2"),
+    ],
+)
+def test_refused_estimates(
+    write: Callable[..., Path], tmp_path: Path, arguments: list[str], message: str
+) -> None:
+    path = write("a.jsonl", line("s", ["t"]))
+    (tmp_path / "bad.json").write_text('{"points":\n[[1, 2, NaN]]}')
+    (tmp_path / "dev.de").write_text("t\n")
+    named = [str(tmp_path / one) if "." in one else one for one in arguments]
+    done = run(path, *named, "--output", tmp_path / "out")
+    assert (done.exit_code > 0, message in done.stderr) == (True, True), done.stderr
+    assert {one.name for one in tmp_path.iterdir()} == {"a.jsonl", "bad.json", "dev.de"}

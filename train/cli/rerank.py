@@ -10,21 +10,25 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import click
+import numpy as np
 
 from translate_trt.runtime.cli.command import Command
 from translate_trt.runtime.cli.names import inputs_argument, lines_output_options
 from translate_trt.runtime.cli.output import open_output
-from translate_trt.runtime.errors import InputError
-from translate_trt.runtime.io.lines import chunks, display_name
+from translate_trt.runtime.cli.verbosity import show_progress
+from translate_trt.runtime.errors import InputError, OptionError
+from translate_trt.runtime.io.lines import chunks, display_name, open_input, read_lines
 from translate_trt.runtime.json_lines import read_json_objects
 from translate_trt.runtime.record_formats import encodable
 from translate_trt.train.evaluation.comet_model import DEFAULT_MODEL
+from translate_trt.train.evaluation.quality import Calibration, cross_validated, mean_log_prob
 from translate_trt.train.evaluation.reranking import (
     METRICS,
     Candidates,
     make_utility,
     probabilities_of,
 )
+from translate_trt.train.evaluation.sentence_scores import pairwise_chrf
 
 log = logging.getLogger("translate_trt")
 
@@ -60,6 +64,18 @@ comet_model_flag = click.option(
 @click.option(
     "--json", "as_json", is_flag=True, help="Write one JSON object per line, with all hypotheses."
 )
+@click.option(
+    "--calibrate",
+    metavar="REFERENCE",
+    help="Reference translations of the lines, to fit estimates of the quality of translations to: "
+    "the output is the file of --quality, and nothing is chosen.",
+)
+@click.option(
+    "--quality",
+    metavar="FILE",
+    help="File of --calibrate for the same model, by which hypotheses of --json have quality, the "
+    "sentence chrF to expect, and quality_spread, the standard deviation of its errors.",
+)
 def rerank(
     inputs: tuple[str, ...],
     out: Path | None,
@@ -68,6 +84,8 @@ def rerank(
     comet_model: str,
     weights: str | None,
     as_json: bool,
+    calibrate: str | None,
+    quality: str | None,
 ) -> None:
     """Choose the best of several translations of each line, by minimum Bayes risk.
 
@@ -81,14 +99,30 @@ def rerank(
 
     The output is the hypothesis with the highest utility per line, or with --json the objects of
     the first INPUT with the hypotheses of all, best first, each with its utility (from 0 to 100).
-    """
+
+    Estimates of quality are isotonic regressions on the mean log-probability of the tokens. The
+    file of --calibrate has their correlation with chrF and calibration error on held-out lines.
+
+    \b
+    translate-trt rerank dev.jsonl --calibrate dev.de --output quality.json
+    translate-trt rerank nbest.jsonl --quality quality.json --json --output estimated.jsonl
+    """  # noqa: D301
+    if calibrate is not None:
+        if quality is not None or as_json:
+            raise OptionError("--calibrate writes the file of --quality; leave --quality and "
+                              "--json out.")  # fmt: skip
+        _calibrate(inputs, calibrate, out, force)
+        return
+    if quality is not None and not as_json:
+        raise OptionError("--quality adds fields to the objects of --json; add --json.")
+    estimates = None if quality is None else Calibration.read(quality)
     utility = make_utility(metric, comet_model)
     by_scores = weights == "scores" or (weights is None and len(inputs) < 2)
     changed = count = 0
-    with open_output(out, force, inputs) as results:
+    with open_output(out, force, (*inputs, quality)) as results:
         for lines in chunks(_read(inputs, by_scores), _COMET_LINES if metric == "comet" else 1):
             found = utility([line.candidates for line in lines])
-            ranked = [line.ranked(own) for line, own in zip(lines, found, strict=True)]
+            ranked = [line.ranked(own, estimates) for line, own in zip(lines, found, strict=True)]
             results.write(
                 encodable(json.dumps(value, ensure_ascii=False) if as_json else _best(value))
                 for value in ranked
@@ -111,14 +145,54 @@ class _Line(NamedTuple):
         texts = [hypothesis["text"] for hypothesis in self.value["hypotheses"]]
         return Candidates(self.value["source"] or "", texts, self.probabilities)
 
-    def ranked(self, utilities: Sequence[float]) -> dict[str, Any]:
+    def ranked(self, utilities: Sequence[float], estimates: Calibration | None) -> dict[str, Any]:
         """Return the object with utilities, the highest first; equal ones keep their order."""
         hypotheses = [
-            {**hypothesis, "utility": round(utility, 4)}
+            {**hypothesis, "utility": round(utility, 4), **_quality(hypothesis, estimates)}
             for hypothesis, utility in zip(self.value["hypotheses"], utilities, strict=True)
         ]
         order = sorted(range(len(hypotheses)), key=lambda place: -utilities[place])
         return {**self.value, "hypotheses": [hypotheses[place] for place in order]}
+
+
+def _quality(hypothesis: dict[str, Any], estimates: Calibration | None) -> dict[str, Any]:
+    """Return the fields of a hypothesis's quality, null without tokens; none without estimates."""
+    if estimates is None:
+        return {}
+    mean = mean_log_prob(hypothesis["token_log_probs"])
+    found = (None, None) if mean is None else (round(float(x), 2) for x in estimates.estimate(mean))
+    return dict(zip(("quality", "quality_spread"), found, strict=True))
+
+
+def _calibrate(inputs: Sequence[str], reference: str, out: Path | None, force: bool) -> None:
+    """Fit estimates to all hypotheses that have tokens, and write and log their measurements.
+
+    Raises:
+        InputError: An input is damaged, has too few lines, or not as many as the reference.
+    """
+    show_progress()  # the measurements are a result
+    with open_input(reference) as stream:
+        references = list(read_lines(stream, display_name(reference)))
+    rows, count = [], 0
+    with open_output(out, force, (*inputs, reference)) as results:
+        for count, line in enumerate(_read(inputs, False), start=1):
+            texts = [*line.candidates.texts, *references[count - 1 : count]]
+            scores = pairwise_chrf(texts)[:, -1]
+            rows += [
+                (mean, score, count)
+                for hypothesis, score in zip(line.value["hypotheses"], scores, strict=False)
+                if (mean := mean_log_prob(hypothesis["token_log_probs"])) is not None
+            ]
+        if count != len(references):
+            raise InputError(
+                f"{display_name(inputs[0])} has {count} lines and {display_name(reference)} has "
+                f"{len(references)}; their lines must correspond to each other."
+            )
+        means, chrf, lines = np.array(rows, np.float64).reshape(-1, 3).T
+        held_out = cross_validated(means, chrf, lines.astype(np.int64))
+        fitted = Calibration.fit(means, chrf).to_json()
+        results.write(json.dumps({"held_out": held_out, **fitted}, indent=1).splitlines())
+    log.info("on held-out lines: %s", ", ".join(f"{name} {x}" for name, x in held_out.items()))
 
 
 def _best(value: dict[str, Any]) -> str:
