@@ -130,7 +130,7 @@ def compile_bundle(
         options = replace(options, attention=True)  # which places the words in trees
     chosen = options.heads or own_heads or LAST_LAYER
     heads, *_ = [chosen.within(one.model.decoder_layers, one.model.heads) for one in checkpoints]
-    _check_targets(options, limits, checkpoint.model.vocabulary_size)
+    _check_targets(options, limits, checkpoints)
     shortlist = None
     if options.shortlist is not None:
         shortlist = Shortlist.load(options.shortlist, tokenizer_hash(*checkpoint.tokenizers))
@@ -211,13 +211,24 @@ def _limits(checkpoints: Sequence[Checkpoint], options: BuildOptions) -> Limits:
     return limits
 
 
-def _check_targets(options: BuildOptions, limits: Limits, vocabulary_size: int) -> None:
+def _check_targets(
+    options: BuildOptions, limits: Limits, checkpoints: Sequence[Checkpoint]
+) -> None:
     """Refuse targets that cannot be built here, before minutes of work.
 
     Raises:
         TranslateTrtError: A package, a GPU or an option does not suit a target.
     """
     targets = {name: TARGETS[name] for name in options.targets}
+    vocabulary_size = checkpoints[0].model.vocabulary_size
+    relative = next((one.path for one in checkpoints if one.model.relative_positions), None)
+    for name, target in targets.items():
+        if relative is not None and not target.relative_positions:
+            known = [name for name, one in TARGETS.items() if one.relative_positions]
+            raise OptionError(
+                f"{relative} has relative positions (T5), which {name} does not support; choose "
+                f"{' or '.join(known) or 'another model'}."
+            )
     if any(target.static for target in targets.values()):
         options.engines.step_profiles(limits, options.beam_size)
         if options.beam_size > max_beams(vocabulary_size):

@@ -89,6 +89,7 @@ class Target:
         static: Whether the graphs have static caches and one beam size, and run in the shapes of
             profiles.
         shortlist: Whether translations are restricted to a lexical shortlist.
+        relative_positions: Whether attention may have biases of relative positions.
     """
 
     backend: str
@@ -98,6 +99,7 @@ class Target:
     plugin_passes: tuple[Pass, ...] = ()
     static: bool = False
     shortlist: bool = False
+    relative_positions: bool = False
 
     @property
     def opset(self) -> int:

@@ -28,6 +28,9 @@ MAX_CORPUS_WEIGHT = 1_000
 #: Logit bias of a banned token. Its probability is zero beside any logit, and FP16 can hold it.
 BANNED_BIAS = -1e4
 
+#: `ModelConfig.activation` of feed-forward layers with a third matrix.
+GATED = "gated-gelu"
+
 
 def _check_ties(ties: str, layers: int) -> None:
     numbers = ties.split(",") if ties else []
@@ -106,8 +109,21 @@ class ModelConfig:
     )  # fmt: skip
     activation: str = setting(
         "relu", "Activation between the two feed-forward matmuls: relu (the paper); gelu, exact "
-        "(Hendrycks and Gimpel 2016; BART); swish (Ramachandran et al. 2017; Marian).",
-        ("relu", "gelu", "swish"), imported=True,
+        "(Hendrycks and Gimpel 2016; BART); swish (Ramachandran et al. 2017; Marian); gated-gelu, "
+        "by tanh and times another matmul (Shazeer 2020; T5 1.1).",
+        ("relu", "gelu", "swish", GATED), imported=True,
+    )  # fmt: skip
+    value_size: int = setting(
+        0, "d_v: columns of a head's values; 0: d_model / heads.", imported=True, least=0
+    )
+    rms_norm: bool = setting(
+        False, "Divide by the root mean square instead of LayerNorm, without a bias (Zhang and "
+        "Sennrich 2019; T5).", imported=True,
+    )  # fmt: skip
+    relative_positions: int = setting(
+        0, "Largest distance at which a bias of attention scores, one per head, tells two "
+        "positions apart (T5), instead of position encodings; 0: encodings.",
+        imported=True, least=0,
     )  # fmt: skip
     sinusoid: str = setting(
         "interleaved", "Layout of sinusoidal positions: interleaved sines and cosines (the paper); "
@@ -143,7 +159,7 @@ class ModelConfig:
             )
         if self.sinusoid == "tensor2tensor" and self.d_model < 4:
             raise OptionError(f"d_model {self.d_model}: tensor2tensor's positions need 4 or more.")
-        if self.d_model % self.heads:
+        if not self.value_size and self.d_model % self.heads:
             raise OptionError(
                 f"d_model {self.d_model} is not a multiple of heads {self.heads}; "
                 "each head takes d_model / heads columns."
@@ -156,12 +172,12 @@ class ModelConfig:
     @property
     def d_k(self) -> int:
         """Columns of a head's queries and keys."""
-        return self.key_size or self.d_model // self.heads
+        return self.key_size or self.d_v
 
     @property
     def d_v(self) -> int:
         """Columns of a head's values."""
-        return self.d_model // self.heads
+        return self.value_size or self.d_model // self.heads
 
     @property
     def is_recurrent(self) -> bool:

@@ -11,7 +11,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TypeAlias, cast
+from functools import partial
+from typing import Any, TypeAlias, cast
 
 import torch
 from torch import Tensor, nn
@@ -20,7 +21,7 @@ from torch.nn import functional as F
 from translate_trt.runtime.bundle.attention_heads import AttentionHeads
 from translate_trt.runtime.bundle.contract import MASKED
 from translate_trt.runtime.errors import OptionError
-from translate_trt.train.config import BANNED_BIAS, PAD, ModelConfig
+from translate_trt.train.config import BANNED_BIAS, GATED, PAD, ModelConfig
 from translate_trt.train.packing import Packing, Packings, packed_attention
 from translate_trt.train.ssru import SSRU
 
@@ -148,8 +149,8 @@ class MultiHeadAttention(nn.Module):
         self.heads, self.d_k = config.heads, config.d_k
         self.query = nn.Linear(config.d_model, config.heads * config.d_k)
         self.key = nn.Linear(config.d_model, config.heads * config.d_k)
-        self.value = nn.Linear(config.d_model, config.d_model)
-        self.output = nn.Linear(config.d_model, config.d_model)
+        self.value = nn.Linear(config.d_model, config.heads * config.d_v)
+        self.output = nn.Linear(config.heads * config.d_v, config.d_model)
         self.dropout = Dropout(config.attention_dropout)
 
     def keys_values(self, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -208,21 +209,37 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
     "gelu": F.gelu,
     "swish": F.silu,
+    GATED: partial(F.gelu, approximate="tanh"),
 }
 
 
 class FeedForward(nn.Module):
-    """max(0, x W_1 + b_1) W_2 + b_2 (equation 2), or with another activation."""
+    """max(0, x W_1 + b_1) W_2 + b_2 (equation 2), or with another activation.
+
+    Attributes:
+        gate: Matmul of x that the activation is multiplied by; None without.
+    """
 
     def __init__(self, config: ModelConfig, width: int) -> None:
         super().__init__()
         self.inner = nn.Linear(config.d_model, width)
         self.outer = nn.Linear(width, config.d_model)
+        gated = config.activation == GATED
+        self.gate = nn.Linear(config.d_model, width) if gated else None
         self.activation = ACTIVATIONS[config.activation]
         self.dropout = Dropout(config.activation_dropout)
 
     def forward(self, x: Tensor) -> Tensor:
-        return cast(Tensor, self.outer(self.dropout(self.activation(self.inner(x)))))
+        inner = self.activation(self.inner(x))
+        if self.gate is not None:
+            inner = inner * self.gate(x)
+        return cast(Tensor, self.outer(self.dropout(inner)))
+
+
+def make_norm(config: ModelConfig) -> nn.Module:
+    """Make LayerNorm, or division by the root mean square."""
+    kind = nn.RMSNorm if config.rms_norm else nn.LayerNorm
+    return kind(config.d_model, config.layer_norm_epsilon)
 
 
 class Residual(nn.Module):
@@ -236,10 +253,11 @@ class Residual(nn.Module):
     """
 
     fused: Callable[[Tensor, Tensor, Tensor, Tensor, float, float], Tensor] | None = None
+    norm: Any
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.norm = nn.LayerNorm(config.d_model, eps=config.layer_norm_epsilon)
+        self.norm = make_norm(config)
         self.dropout = Dropout(config.dropout)
         self.first = config.norm == "pre"
 
@@ -310,6 +328,7 @@ class DecoderLayer(nn.Module):
         record: list[Tensor] | None = None,
         recorded_head: int | None = None,
         packings: Packings | None = None,
+        self_bias: Tensor | None = None,
     ) -> tuple[Tensor, Past]:
         """Run the layer on a whole sentence, or on the next position.
 
@@ -323,6 +342,7 @@ class DecoderLayer(nn.Module):
             recorded_head: Head whose logarithms of weights [N, 1, T, S] are appended instead.
             packings: Layouts of sentences without padding, in x [1, P, d_model] and in the encoder
                 output. Neither an SSRU nor recorded weights support them.
+            self_bias: `Transformer.decoder_bias`.
 
         Returns:
             The new x, and the past of the next position.
@@ -332,7 +352,8 @@ class DecoderLayer(nn.Module):
             mixed, state = self.ssru(y, None if past is None else past[0])
             x, past = self.ssru_norm.after(x, mixed), (state,)
         else:
-            x, past = self._attend_to_past(x, past, None if packings is None else packings.target)
+            packing = None if packings is None else packings.target
+            x, past = self._attend_to_past(x, past, packing, self_bias)
         y = self.cross_attention_norm.before(x)
         if record is not None:
             weights, key = self.cross_attention, cross_keys_values[0]
@@ -348,7 +369,7 @@ class DecoderLayer(nn.Module):
         return self.feed_forward_norm.after(x, self.feed_forward(y)), past
 
     def _attend_to_past(
-        self, x: Tensor, past: Past | None, packing: Packing | None
+        self, x: Tensor, past: Past | None, packing: Packing | None, bias: Tensor | None
     ) -> tuple[Tensor, Past]:
         """Run the self-attention block; see `forward`."""
         y = self.self_attention_norm.before(x)
@@ -356,7 +377,8 @@ class DecoderLayer(nn.Module):
         if past is not None:
             key, value = torch.cat((past[0], key), dim=2), torch.cat((past[1], value), dim=2)
         packed = None if packing is None else (packing, packing)
-        attended = self.self_attention.attend(y, key, value, None, past is None, packed)
+        causal = past is None and bias is None
+        attended = self.self_attention.attend(y, key, value, bias, causal, packed)
         return self.self_attention_norm.after(x, attended), (key, value)
 
 
@@ -428,7 +450,10 @@ class RecordedHead:
 
 
 class Positions(nn.Module):
-    """Position encodings: sinusoidal, for any position, or a learned table (Table 3, row E)."""
+    """Position encodings: sinusoidal, for any position, or a learned table (Table 3, row E).
+
+    Zeros if biases of attention scores tell positions instead.
+    """
 
     table: Tensor
 
@@ -458,6 +483,8 @@ class Positions(nn.Module):
     def _sinusoids(self, count: int, device: torch.device | None) -> Tensor:
         """Compute the first `count` sinusoids, [count, d_model]."""
         config = self.config
+        if config.relative_positions:
+            return torch.zeros(count, config.d_model, device=device)
         positions = config.first_position + torch.arange(count, device=device)
         return sinusoid(positions, config.d_model, config.sinusoid)
 
@@ -486,10 +513,16 @@ class Transformer(nn.Module):
         output_bias: [V] bias of the logits, or None.
         positions: Positions of source and target.
         own_target_positions: Positions of the target; None if shared with `positions`.
+        source_distances: [2 M + 1, H] biases of the encoder's scores by the distance of a key from
+            its query, from -M on, or None; M is `ModelConfig.relative_positions`.
+        target_distances: [M + 1, H] biases of the decoder's by the distance of a query from its
+            key, or None.
     """
 
     output_weight: nn.Parameter | None
     output_bias: nn.Parameter | None
+    source_distances: nn.Parameter | None
+    target_distances: nn.Parameter | None
 
     def __init__(self, config: ModelConfig, initialization: str = "xavier") -> None:
         super().__init__()
@@ -509,6 +542,10 @@ class Transformer(nn.Module):
         own = config.own_target_positions and config.longest is not None
         self.own_target_positions = Positions(config) if own else None
         self.dropout = Dropout(config.dropout)
+        most = config.relative_positions
+        for side, count in (("source", 2 * most + 1), ("target", most + 1)):
+            table = nn.Parameter(torch.zeros(count, config.heads)) if most else None
+            self.register_parameter(f"{side}_distances", table)
         self.encoder = nn.ModuleList(EncoderLayer(config) for _ in range(config.encoder_layers))
         self.decoder = nn.ModuleList(
             DecoderLayer(config) for _ in range(config.distinct_decoder_layers)
@@ -519,9 +556,8 @@ class Transformer(nn.Module):
         self.reset_parameters(initialization)
 
     def _norm(self, present: bool) -> nn.Module:
-        """Make a LayerNorm, or nothing in its place."""
-        config = self.config
-        return nn.LayerNorm(config.d_model, config.layer_norm_epsilon) if present else nn.Identity()
+        """Make a norm, or nothing in its place."""
+        return make_norm(self.config) if present else nn.Identity()
 
     @property
     def source_end(self) -> bool:
@@ -615,6 +651,34 @@ class Transformer(nn.Module):
         total = self.look_up(self.embedding, tokens) + positions
         return cast(Tensor, self.dropout(self.embedding_norm(total)))
 
+    def encoder_bias(self, source_bias: Tensor | None, size: int) -> Tensor | None:
+        """Bias of self-attention over a source of a size, [N, 1, 1, S] or [N, H, S, S].
+
+        Args:
+            source_bias: [N, 1, 1, S] `padding_bias`; None without padding.
+            size: S.
+        """
+        if self.source_distances is None:
+            return source_bias
+        most = self.config.relative_positions
+        positions = torch.arange(size, device=self.source_distances.device)
+        distances = (positions - positions[:, None]).clamp(-most, most) + most
+        bias = F.embedding(distances, self.source_distances).permute(2, 0, 1)[None]
+        return bias if source_bias is None else bias + source_bias
+
+    def decoder_bias(self, first: int, end: int) -> Tensor | None:
+        """Bias [1, H, end - first, end] of self-attention of positions from `first` on.
+
+        It also hides later positions. None if encodings tell positions.
+        """
+        if self.target_distances is None:
+            return None
+        positions = torch.arange(end, device=self.target_distances.device)
+        distances = positions[first:, None] - positions
+        near = distances.clamp(0, self.config.relative_positions)
+        bias = F.embedding(near, self.target_distances).permute(2, 0, 1)
+        return torch.where(distances < 0, MASKED, bias)[None]
+
     def encode(
         self, source: Tensor, source_bias: Tensor | None, packing: Packing | None = None
     ) -> Tensor:
@@ -629,8 +693,9 @@ class Transformer(nn.Module):
             [N, S, d_model], or [1, P, d_model] with a `packing`.
         """
         x = self.embed_source(source, packing)
+        bias = self.encoder_bias(source_bias, source.shape[1])
         for layer in self.encoder_layers:
-            x = layer(x, source_bias, packing)
+            x = layer(x, bias, packing)
         return cast(Tensor, self.encoder_norm(x))
 
     def decode(
@@ -655,14 +720,15 @@ class Transformer(nn.Module):
             [N, T, d_model], or [1, P, d_model] with `packings`.
         """
         x = self.embed(target, 0, None if packings is None else packings.target)
+        own = self.decoder_bias(0, target.shape[1])
         for index, (layer, keys_values) in enumerate(
             zip(self.decoder_layers, self.cross_keys_values(memory), strict=True)
         ):
             if recorded is not None and recorded.layer == index:
                 record = recorded.log_weights, recorded.head
-                x, _ = layer(x, None, keys_values, source_bias, *record)
+                x, _ = layer(x, None, keys_values, source_bias, *record, self_bias=own)
             else:
-                x, _ = layer(x, None, keys_values, source_bias, packings=packings)
+                x, _ = layer(x, None, keys_values, source_bias, packings=packings, self_bias=own)
         return cast(Tensor, self.decoder_norm(x))
 
     def project(self, hidden: Tensor) -> Tensor:
@@ -712,9 +778,10 @@ class Transformer(nn.Module):
         """Logits [N, V] of the token after `tokens` [N]; the cache grows by one position."""
         x = self.embed(tokens[:, None], cache.length)
         record: list[Tensor] | None = None if cache.recorded is None else []
+        bias = self.decoder_bias(cache.length, cache.length + 1)
         for index, layer in enumerate(self.decoder_layers):
             x, cache.past[index] = layer(
-                x, cache.past[index], cache.cross[index], cache.source_bias, record
+                x, cache.past[index], cache.cross[index], cache.source_bias, record, self_bias=bias
             )
         cache.length += 1
         if record is not None and cache.recorded is not None:

@@ -113,6 +113,8 @@ def reason_for_padding(
         )
     if config.attention_dropout:
         return "varlen_attn has no attention_dropout"
+    if config.relative_positions:
+        return "varlen_attn has no bias of relative positions"
     if config.is_recurrent:
         return "an SSRU runs over the positions of padded sentences"
     return "guided alignment reads weights of attention" if guided else ""

@@ -63,8 +63,8 @@ _spm_options = together(
 #: A SentencePiece model that source and target share.
 _shared_spm_option = click.option(
     "--spm", type=PATH,
-    help="SentencePiece model. Default: sentencepiece.bpe.model in DIRECTORY, which transformers 5 "
-    "does not save.",
+    help="SentencePiece model. Default: sentencepiece.bpe.model (T5: spiece.model) in DIRECTORY, "
+    "which transformers 5 does not save.",
 )  # fmt: skip
 
 
@@ -170,6 +170,17 @@ def bart_hf(directory: Path, spm: Path | None) -> Imported:
     from translate_trt.export.importers.hugging_face.bart import import_bart
 
     return import_bart(directory, spm)
+
+
+@import_.command()
+@click.argument("directory", type=PATH)
+@_shared_spm_option
+@_saved
+def t5_hf(directory: Path, spm: Path | None) -> Imported:
+    """Import DIRECTORY, a T5, mT5 or MADLAD-400 model saved by Hugging Face transformers."""
+    from translate_trt.export.importers.hugging_face.t5 import import_t5
+
+    return import_t5(directory, spm)
 
 
 @import_.command()

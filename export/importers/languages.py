@@ -19,6 +19,8 @@ NLLB = re.compile(r"([a-z]{3}_[A-Z][a-z]{3})")
 MBART50 = re.compile(r"([a-z]{2}_[A-Z]{2})")
 #: >>deu<<: any number of languages, before the source.
 OPUS = re.compile(r">>([^<>\s]+)<<")
+#: <2de>: any number of languages, before the source (MADLAD-400).
+TAGS = re.compile(r"<2([A-Za-z_]+)>")
 
 # Families whose translations begin with the language, and the number of languages of the smallest
 # published model.
@@ -78,3 +80,20 @@ def opus_prompt(names: Sequence[str], tokenizer: bytes) -> Prompt:
         if index not in (encoded := processor.encode(names[index])) or encoded == [index]
     }
     return Prompt(target_languages=kept, target_side="source") if kept else Prompt()
+
+
+def tag_prompt(names: Sequence[str], tokenizer: bytes) -> Prompt:
+    """Return a prompt with the target language before the source, for tokens such as <2de>.
+
+    Args:
+        names: Tokens by our id.
+        tokenizer: SentencePiece model with our ids, which may put a space before them.
+    """
+    processor = sentencepiece.SentencePieceProcessor(model_proto=tokenizer)
+    languages = languages_of(names, TAGS)
+    encoded = {language: processor.encode(names[index]) for language, index in languages.items()}
+    before = {tuple(tokens[:-1]) for tokens in encoded.values()}
+    whole = all(tokens[-1:] == [languages[language]] for language, tokens in encoded.items())
+    if len(before) != 1 or not whole:
+        return Prompt()
+    return Prompt(source=before.pop(), target_languages=languages, target_side="source")

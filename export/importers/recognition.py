@@ -8,7 +8,7 @@ from typing import Any
 
 from translate_trt.export.importers import fairseq, opennmt_py
 from translate_trt.export.importers.ctranslate2 import argos_package, converted
-from translate_trt.export.importers.hugging_face import bart, m2m100, marian
+from translate_trt.export.importers.hugging_face import bart, m2m100, marian, t5
 from translate_trt.export.importers.imported import Imported
 from translate_trt.export.importers.input_files import load_json
 from translate_trt.export.importers.marian import model_folder
@@ -41,8 +41,8 @@ BUNDLE = ModelFormat(
 
 #: All formats, each declared beside its importer.
 FORMATS = (
-    BUNDLE, CHECKPOINT, marian.FORMAT, m2m100.FORMAT, bart.FORMAT, argos_package.FORMAT,
-    converted.FORMAT, model_folder.FORMAT, fairseq.FORMAT, opennmt_py.FORMAT,
+    BUNDLE, CHECKPOINT, marian.FORMAT, m2m100.FORMAT, bart.FORMAT, t5.FORMAT,
+    argos_package.FORMAT, converted.FORMAT, model_folder.FORMAT, fairseq.FORMAT, opennmt_py.FORMAT,
 )  # fmt: skip
 
 # Files in a message.

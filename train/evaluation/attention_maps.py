@@ -47,21 +47,24 @@ def attention_weights(
     """
     found: dict[str, list[Tensor]] = {kind: [] for kind in KINDS}
     x = model.embed_source(source)  # [N, S, d_model]
+    bias = model.encoder_bias(source_bias, source.shape[1])
     for encoder_layer in model.encoder_layers:
         attention = encoder_layer.self_attention
         y = encoder_layer.self_attention_norm.before(x)
-        found["encoder"].append(attention.weights(y, attention.keys_values(y)[0], source_bias))
-        x = encoder_layer(x, source_bias)
+        found["encoder"].append(attention.weights(y, attention.keys_values(y)[0], bias))
+        x = encoder_layer(x, bias)
     memory = model.encoder_norm(x)
     x = model.embed(target)  # [N, T, d_model]
-    causal = x.new_full((x.shape[1], x.shape[1]), MASKED).triu(1)  # broadcast over N and H
+    causal = own = model.decoder_bias(0, x.shape[1])
+    if causal is None:
+        causal = x.new_full((x.shape[1], x.shape[1]), MASKED).triu(1)  # broadcast over N and H
     for layer in model.decoder_layers:
         if not layer.is_recurrent:
             attention = layer.self_attention
             y = layer.self_attention_norm.before(x)
             found["decoder"].append(attention.weights(y, attention.keys_values(y)[0], causal))
         cross = layer.cross_attention.keys_values(memory)
-        x, _ = layer(x, None, cross, source_bias, record=found["cross"])
+        x, _ = layer(x, None, cross, source_bias, record=found["cross"], self_bias=own)
     return found
 
 

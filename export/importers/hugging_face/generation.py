@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -81,12 +82,15 @@ class Generation:
         )  # fmt: skip
         return self.model
 
-    def token_map(self, tokens: list[str], tokenizer: dict[str, Any] | None) -> TokenMap:
+    def token_map(
+        self, tokens: list[str], tokenizer: dict[str, Any] | None, unused: Sequence[int] = ()
+    ) -> TokenMap:
         """Map the vocabulary of translations to our ids.
 
         Args:
             tokens: Tokens by the model's ids.
             tokenizer: Values of tokenizer_config.json, if sources have the same vocabulary.
+            unused: Ids without a token, which translations must not contain.
 
         Raises:
             InputError: A special token is not in the vocabulary, or sources end with another one.
@@ -107,7 +111,8 @@ class Generation:
                     f"{of_source!r:.60}, but only one end token for both is supported",
                 )
         unknown = tokens.index("<unk>") if "<unk>" in tokens else None
-        return TokenMap(tokens, SpecialTokens(pad, unknown, start, end), self._banned_tokens(size))
+        banned = [*self._banned_tokens(size), *unused]
+        return TokenMap(tokens, SpecialTokens(pad, unknown, start, end), banned)
 
     def _banned_tokens(self, size: int) -> list[int]:
         """Return the ids of banned tokens.

@@ -96,6 +96,15 @@ _MODEL_OF_MARIAN = SettingsTable(
     _ONLY | {"normalize_before": (False,), "add_final_layer_norm": (False,)},
     _NULL,
 )
+_T5 = {
+    "model_type", "vocab_size", "d_model", "d_kv", "d_ff", "num_layers", "num_decoder_layers",
+    "num_heads", "relative_attention_num_buckets", "relative_attention_max_distance",
+    "layer_norm_epsilon", "feed_forward_proj", "tie_word_embeddings", "scale_decoder_outputs",
+    "pad_token_id", "bos_token_id", "tokenizer_class",
+    # Derived from others, of training, or without effect.
+    "dense_act_fn", "is_gated_act", "dropout_rate", "initializer_factor", "n_positions",
+}  # fmt: skip
+_MODEL_OF_T5 = SettingsTable({*_T5, *_HARMLESS, *_GENERATION}, _ONLY, _NULL)
 
 
 def check_model_settings(config: Config) -> None:
@@ -104,7 +113,8 @@ def check_model_settings(config: Config) -> None:
     Raises:
         InputError: A setting is unknown, or its value is not supported.
     """
-    config.check(_MODEL_OF_MARIAN if config.values["model_type"] == "marian" else _MODEL)
+    of_type = {"marian": _MODEL_OF_MARIAN, "t5": _MODEL_OF_T5, "mt5": _MODEL_OF_T5}
+    config.check(of_type.get(config.values["model_type"], _MODEL))
     for name, first in _SECOND_NAMES.items():
         if name in config.values:
             config.check_equal(first, name, config.values.get)

@@ -67,7 +67,7 @@ def test_lists_of_files(names: list[str], config: Any, name: str, unread: set[st
     [
         ([], None, "bundle"),
         (["a.txt", "b.txt"], None, r"docs/import\.md.*a\.txt"),
-        (M2M100, {"model_type": "t5"}, "model_type 't5'"),
+        (M2M100, {"model_type": "umt5"}, "model_type 'umt5'"),
         (M2M100, [], "model_type None"),
         (OPUS[:3], {"model_type": "marian"},
          "Marian"),
