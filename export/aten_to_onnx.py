@@ -24,6 +24,7 @@ from torch import SymInt, Tensor, fx
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 
+from translate_trt.export.fused_ops.declarations import DOMAIN, RMS_NORM, VERSION
 from translate_trt.runtime.errors import TranslateTrtError
 
 _ATEN = torch.ops.aten
@@ -350,6 +351,13 @@ def _layer_norm(to: _Translator, node: _Node) -> ir.Value:
     return to.op("LayerNormalization", *operands, axis=-len(axes), epsilon=float(epsilon))
 
 
+def _rms_norm(to: _Translator, node: _Node) -> ir.Value:
+    x, _, weight, epsilon = node.args
+    operands = to.value(x), to.value(weight)
+    attributes = {"epsilon": float(epsilon)}
+    return to.tape.op(RMS_NORM, operands, attributes, domain=DOMAIN, version=VERSION)
+
+
 def _embedding(to: _Translator, node: _Node) -> ir.Value:
     table, indices = node.args[:2]
     return to.op("Gather", to.value(table), to.value(indices), axis=0)
@@ -553,6 +561,7 @@ _OPERATORS: dict[object, _Rule] = {
     _ATEN.matmul.default: _arithmetic("MatMul"),
     _ATEN.linear.default: _linear,
     _ATEN.layer_norm.default: _layer_norm,
+    _ATEN.rms_norm.default: _rms_norm,
     # of truth values
     _ATEN.eq.Scalar: _comparison("Equal"),
     _ATEN.eq.Tensor: _comparison("Equal"),

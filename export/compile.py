@@ -227,7 +227,7 @@ def _check_targets(
             known = [name for name, one in TARGETS.items() if one.relative_positions]
             raise OptionError(
                 f"{relative} has relative positions (T5), which {name} does not support; choose "
-                f"{' or '.join(known) or 'another model'}."
+                f"{' or '.join(known)}."
             )
     if any(target.static for target in targets.values()):
         options.engines.step_profiles(limits, options.beam_size)

@@ -55,6 +55,7 @@ def ensemble_contract(
         make_contract(
             config.decoder_layers, config.heads, config.d_k, config.d_v, attention, layout,
             config.distinct_decoder_layers, config.d_model if config.is_recurrent else 0, label,
+            config.relative_positions > 0,
         )
         for config, label in zip(configs, labels, strict=True)
     ]  # fmt: skip
@@ -81,6 +82,7 @@ def make_contract(
     cross_layers: int = 0,
     recurrent_size: int = 0,
     member: str = "",
+    relative: bool = False,
 ) -> Contract:
     """The contract of a model with these sizes.
 
@@ -94,6 +96,7 @@ def make_contract(
         cross_layers: Number of layers with cross-attention keys and values of their own; 0: all.
         recurrent_size: Size of the state of layers that are recurrent; 0: they have self-attention.
         member: Label of the model in an ensemble (`member_label`).
+        relative: Whether self-attention has biases of relative positions.
     """
     holds = {
         "": True,
@@ -101,6 +104,7 @@ def make_contract(
         "marks": layout.marks,
         "recurrent": recurrent_size > 0,
         "caches": recurrent_size == 0,
+        "relative": relative,
         "free_slots": recurrent_size == 0 and layout.slots is None,
         "attention": attention,
     }

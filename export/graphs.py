@@ -16,6 +16,8 @@ from torch.nn import functional as F
 from translate_trt.export.fused_ops.declarations import (
     BIASED,
     DOMAIN,
+    RELATIVE_SLOT_BIAS,
+    RELATIVE_SOURCE_BIAS,
     SHORTLIST_CANDIDATES,
     SOURCE_SHORTLIST,
     VERSION,
@@ -83,8 +85,18 @@ class EncoderGraph(nn.Module):
         bias = torch.where(is_padding, MASKED, 0.0)[:, None, None, :]  # [N, 1, 1, S]
         x = self.model.look_up(self.model.source_table, source_ids) + self.position_table[:size]
         x = self.model.source_embedding_norm(x)
+        own = bias
+        if self.model.source_distances is not None:
+            heads = self.model.config.heads
+            own = torch.onnx.ops.symbolic(
+                f"{DOMAIN}::{RELATIVE_SOURCE_BIAS}",
+                (bias, self.model.source_distances),
+                dtype=bias.dtype,
+                shape=(source_ids.shape[0], heads, size, size),
+                version=VERSION,
+            )
         for layer in self.model.encoder_layers:
-            x = _encoder_layer(layer, x, bias)
+            x = _encoder_layer(layer, x, own)
         memory = self.model.encoder_norm(x)
         layers = [cast(DecoderLayer, layer) for layer in self.model.decoder]
         shortlist = () if self.shortlist is None else (self.shortlist(source_ids, source_lengths),)
@@ -128,7 +140,7 @@ class SentenceShortlist(nn.Module):
 
 
 def _encoder_layer(layer: EncoderLayer, x: Tensor, bias: Tensor) -> Tensor:
-    """Encoder layer for x [N, S, d_model] with the attention bias [N, 1, 1, S]."""
+    """Encoder layer for x [N, S, d_model] with the bias [N, 1, 1, S] or [N, H, S, S]."""
     y = layer.self_attention_norm.before(x)
     attention = layer.self_attention
     attended, _ = attend(attention, attention.queries(y), *attention.keys_values(y), bias)
@@ -336,7 +348,7 @@ class StepGraph(nn.Module):
             caches: SharedSlots | StaticCaches = SharedSlots(named["slots"], config.heads)
         else:
             caches = StaticCaches(named["positions"], beams)
-        return AttentionPast(named, caches, self.member)
+        return AttentionPast(named, caches, self.member, self.model.target_distances)
 
     def _rest_of_layer(
         self, index: int, layer: DecoderLayer, x: Tensor, named: dict[str, Tensor]
@@ -369,18 +381,35 @@ class AttentionPast:
         named: Inputs of the step by name.
         caches: Writer of the caches.
         member: Label of the model in an ensemble.
+        distances: `Transformer.target_distances`, or None.
     """
 
     def __init__(
-        self, named: dict[str, Tensor], caches: SharedSlots | StaticCaches, member: str = ""
+        self,
+        named: dict[str, Tensor],
+        caches: SharedSlots | StaticCaches,
+        member: str = "",
+        distances: Tensor | None = None,
     ) -> None:
         self._named, self._caches, self._member = named, caches, member
         self._ancestry = caches.extend(named["ancestry"])  # [N, K, P]
+        self._bias: Tensor | None = None
         self._written: dict[str, Tensor] = {}
+        if distances is not None:
+            past, ancestry = named["slot_positions"], self._ancestry
+            self._bias, written = torch.onnx.ops.symbolic_multi_out(  # [N, H, K, P]
+                f"{DOMAIN}::{RELATIVE_SLOT_BIAS}",
+                (ancestry, named["slots"], named["positions"], past, distances),
+                dtypes=(ancestry.dtype, past.dtype),
+                shapes=((ancestry.shape[0], distances.shape[1], *ancestry.shape[1:]), past.shape),
+                version=VERSION,
+            )
+            self._written[f"{NEXT}slot_positions"] = written
 
     def mix(self, index: int, layer: DecoderLayer, x: Tensor) -> Tensor:
         """Run the self-attention block of a layer for x [N, K, d_model]."""
-        caches, bias = self._caches, self._ancestry[:, None]  # [N, 1, K, P]
+        caches, bias = self._caches, self._bias
+        bias = self._ancestry[:, None] if bias is None else bias  # [N, 1 or H, K, P]
         y = layer.self_attention_norm.before(x)
         query = layer.self_attention.queries(y)  # [N, H, K, D]
         key, value = layer.self_attention.keys_values(y)  # [N, H, K, D]

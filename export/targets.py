@@ -132,10 +132,12 @@ class Target:
 
 #: Targets by the name that `--target` takes.
 TARGETS: dict[str, Target] = {
-    "onnx-fp32": Target("onnxruntime", "fp32", _CPU["fp32"]),
-    "onnx-int8": Target("onnxruntime", "int8", _CPU["int8"]),
+    "onnx-fp32": Target("onnxruntime", "fp32", _CPU["fp32"], relative_positions=True),
+    "onnx-int8": Target("onnxruntime", "int8", _CPU["int8"], relative_positions=True),
     **{
-        f"onnx-{precision}{SHORTLIST}": Target("onnxruntime", precision, passes, shortlist=True)
+        f"onnx-{precision}{SHORTLIST}": Target(
+            "onnxruntime", precision, passes, shortlist=True, relative_positions=True
+        )
         for precision, passes in _CPU.items()
     },
     "onnx-fp16": Target("onnxruntime", "fp16", (*_GPU_PASSES, *_FP16)),  # a CPU computes in FP32

@@ -211,7 +211,7 @@ def core_tensors() -> str:
         f'"{tensor.axes}", "{tensor.when}"}},'
         for group, tensors in TENSORS.items()
         for tensor in tensors
-        if not tensor.of_layers
+        if not tensor.of_layers and not tensor.in_place
     ]
     return _HEADER.format("runtime/interface/tensors.py") + "\n".join(rows) + "\n"
 

@@ -45,6 +45,10 @@ VERSION = 1
 SHORTLIST_CANDIDATES = "ListedCandidates"
 SOURCE_SHORTLIST = "SourceShortlist"
 
+#: Operators of traced graphs whose model has `ModelConfig.rms_norm` or `relative_positions`.
+RMS_NORM = "RmsNorm"
+RELATIVE_SOURCE_BIAS, RELATIVE_SLOT_BIAS = "RelativeSourceBias", "RelativeSlotBias"
+
 #: Prefix of candidate operators whose logits have a bias.
 BIASED = "Biased"
 
@@ -123,6 +127,8 @@ _EPILOGUES = {
     "Add": _Epilogue("Add", ("residual",)),
     "AddNorm": _Epilogue("Norm", _NORM, ("y",), ("epsilon",)),
     "AddAndNorm": _Epilogue("Norm", _NORM, ("sum", "y"), ("epsilon",)),
+    f"Add{RMS_NORM}": _Epilogue(RMS_NORM, _NORM[:2], ("y",), ("epsilon",)),
+    f"AddAnd{RMS_NORM}": _Epilogue(RMS_NORM, _NORM[:2], ("sum", "y"), ("epsilon",)),
 }
 
 
@@ -131,7 +137,7 @@ def _linear() -> Iterator[FusedOp]:
         yield FusedOp(
             name=f"Linear{suffix}",
             summary="matmul with a constant matrix, its bias, and an epilogue: an activation, a "
-            "residual sum, or that and LayerNorm; `AddAndNorm` also returns the sum",
+            "residual sum, or that and LayerNorm or RMSNorm; `AddAnd` also returns the sum",
             rule="linear",
             inputs=_floats("x", "weights", "bias", *epilogue.inputs),
             outputs=_floats(*epilogue.outputs),
@@ -146,7 +152,7 @@ def linear8_name(positive: bool, epilogue: str) -> str:
 
     Args:
         positive: Whether no value of x is negative.
-        epilogue: "", "Relu", "Gelu", "Swish", "Add", "AddNorm" or "AddAndNorm".
+        epilogue: Suffix of the operator's name, one of `_EPILOGUES`.
     """
     return f"Linear8{'Positive' if positive else ''}{epilogue}"
 
@@ -287,21 +293,28 @@ def _attention() -> Iterator[FusedOp]:
 
 
 def _norm_and_embedding() -> Iterator[FusedOp]:
-    for name, inputs, outputs in (
-        ("Norm", _NORM[1:], ()),
-        ("AddNorm", _NORM, ()),
-        ("AddAndNorm", _NORM, ("sum",)),
-    ):
-        yield FusedOp(
-            name=name,
-            summary="a residual sum, if any, and LayerNorm that no matmul includes",
-            rule="norm",
-            inputs=_floats("x", *inputs),
-            outputs=_floats(*outputs, "y"),
-            attributes=("epsilon",),
-            body="norm",
-            tags=("Add",) if "residual" in inputs else (),
-        )
+    for rms in (False, True):
+        for prefix, residual, outputs in (
+            ("", (), ()), ("Add", _NORM[:1], ()), ("AddAnd", _NORM[:1], ("sum",))
+        ):  # fmt: skip
+            yield FusedOp(
+                name=prefix + (RMS_NORM if rms else "Norm"),
+                summary="a residual sum, if any, and LayerNorm or RMSNorm that no matmul includes",
+                rule="norm",
+                inputs=_floats("x", *residual, *_NORM[1 : 2 if rms else 3]),
+                outputs=_floats(*outputs, "y"),
+                attributes=("epsilon",),
+                body="rms_norm" if rms else "norm",
+                tags=("Add",) if residual else (),
+            )
+    yield FusedOp(
+        name="GatedGelu",
+        summary="GELU, by tanh, of the first half of the columns times the second half",
+        rule="gated_gelu",
+        inputs=_floats("x"),
+        outputs=_floats("y"),
+        body="gated_gelu",
+    )
     yield FusedOp(
         name="RecurrentUnit",
         summary="the state of a decoder layer's recurrent unit (SSRU) and its output: `gates` are "
@@ -356,6 +369,28 @@ def _source() -> Iterator[FusedOp]:
         portable=True,
         axes={**axes, "frequent": "F", "translations": "V C"},
     )
+    yield FusedOp(
+        name=RELATIVE_SOURCE_BIAS,
+        summary="the mask of padding and the biases of distances between tokens, per head",
+        rule="EncoderGraph",
+        inputs=_floats("source_bias", "distances"),
+        outputs=_floats("bias"),
+        body="relative_source_bias",
+        portable=True,
+    )
+    yield FusedOp(
+        name=RELATIVE_SLOT_BIAS,
+        summary="the ancestry and the biases of distances to tokens in slots, per head; records "
+        "the position of the slots of this step",
+        rule="AttentionPast",
+        inputs={
+            "ancestry": _FLOAT, "slots": _INT64, "positions": _INT64, "past_positions": _INT64,
+            "distances": _FLOAT,
+        },
+        outputs={"bias": _FLOAT, "next_positions": _INT64},
+        body="relative_slot_bias",
+        portable=True,
+    )  # fmt: skip
 
 
 def _of_search() -> tuple[Tensor, ...]:

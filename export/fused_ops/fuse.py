@@ -24,6 +24,7 @@ from translate_trt.export.fused_ops.match_attention import (
 from translate_trt.export.fused_ops.match_embedding import embed, source_bias
 from translate_trt.export.fused_ops.match_matmul import (
     candidates,
+    gated_gelu,
     integer_candidates,
     integer_linear,
     linear,
@@ -37,6 +38,7 @@ from translate_trt.export.fused_ops.match_search import (
     select_beams,
 )
 from translate_trt.export.fused_ops.matching import (
+    NORMS,
     FusedNode,
     Unavoidable,
     add_functions,
@@ -55,19 +57,20 @@ Rules: TypeAlias = tuple[tuple[str, Callable[[ir.Node], FusedNode | str | None]]
 
 
 def norm(node: ir.Node) -> FusedNode | str | None:
-    """Match LayerNorm(x) or LayerNorm(x + residual) that is no epilogue of a matmul."""
+    """Match a norm of x or of x + residual that is no epilogue of a matmul."""
     attributes = norm_of_rows(node)
     if attributes is None:
         return None
-    constants = (operand(node, 1), operand(node, 2))
+    constants = [operand(node, index) for index in range(1, len(node.inputs))]
+    kind = NORMS[node.op_type]
     addition = producer(node.inputs[0], "Add")
     if addition is None or not same_axes(*(x := (operand(addition, 0), operand(addition, 1)))):
-        return FusedNode("Norm", (operand(node, 0), *constants), node.outputs, attributes)
+        return FusedNode(kind, (operand(node, 0), *constants), node.outputs, attributes)
     total = addition.outputs[0]
     if reader(total, node.op_type) is None or has_role(total, RESIDUAL):
         outputs = (total, node.outputs[0])
-        return FusedNode("AddAndNorm", (*x, *constants), outputs, attributes)
-    return FusedNode("AddNorm", (*x, *constants), node.outputs, attributes)
+        return FusedNode(f"AddAnd{kind}", (*x, *constants), outputs, attributes)
+    return FusedNode(f"Add{kind}", (*x, *constants), node.outputs, attributes)
 
 
 #: Operators that return candidates. Their last two inputs are columns to look up and a count.
@@ -91,7 +94,8 @@ RULES: Rules = (
     ("ReduceMean", beam_attention_mean),
     ("Transpose", split_heads),
     ("Add", embed),
-    ("LayerNormalization", norm),
+    *((name, norm) for name in NORMS),
+    ("Gelu", gated_gelu),
     ("Where", source_bias),
     *((name, rule) for name in CANDIDATES for rule in (select_beams, forced_columns)),
     ("GatherElements", extend_ancestry),
@@ -120,7 +124,7 @@ class FuseOps(Pass):
         # The matmuls and the attention of a layer; one matmul of all cross-attentions, and the
         # keys and values that are split from it; the embedding and the norms after it.
         encoder=lambda model: (
-            (4 + model.equal_heads) * model.encoder_layers
+            (4 + model.equal_heads + model.gated) * model.encoder_layers
             + 1
             + 2 * model.cross_layers
             + 1
@@ -134,6 +138,7 @@ class FuseOps(Pass):
         step=lambda model: (
             (6 + 2 * model.equal_heads) * model.self_attentions
             + (8 + model.equal_heads) * model.ssrus
+            + model.gated * model.decoder_layers
             + 1
             + norms_after_embedding(model)
             + (model.attention and model.equal_heads)

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import onnx_ir as ir
 
+from translate_trt.export.fused_ops.declarations import RELATIVE_SOURCE_BIAS
 from translate_trt.export.fused_ops.matching import FusedNode, numbers, producer
 from translate_trt.export.passes.base import axes, constant, operand
 
@@ -161,17 +162,18 @@ def self_attention(node: ir.Node) -> FusedNode | str | None:
     split = producer(read[0], "Split")
     if split is None or read != list(split.outputs):
         return "queries, keys and values are not the outputs of one matmul, in this order"
-    repeated = producer(operand(node, _BIAS), "Expand")
-    if repeated is None:
+    bias = operand(node, _BIAS)
+    repeated = producer(bias, "Expand")
+    if repeated is not None:
+        bias = operand(repeated, 0)
+    elif producer(bias, RELATIVE_SOURCE_BIAS) is None:
         return "tokens have different biases"
     sizes = constant(split.inputs[1])
     assert sizes is not None  # merge-matmuls emits constants
     if len(set(sizes.tolist())) > 1:
         return "keys and values have different sizes"
     attributes = {"heads": node.attributes["num_heads"].as_int(), "splits": sizes.tolist()}
-    return FusedNode(
-        "SelfAttention", (operand(split, 0), operand(repeated, 0)), node.outputs, attributes
-    )
+    return FusedNode("SelfAttention", (operand(split, 0), bias), node.outputs, attributes)
 
 
 def split_heads(node: ir.Node) -> FusedNode | None:

@@ -16,6 +16,7 @@ from translate_trt.export.fused_ops.declarations import (
     linear8_name,
 )
 from translate_trt.export.fused_ops.matching import (
+    NORMS,
     Constant,
     FusedNode,
     Unavoidable,
@@ -179,15 +180,16 @@ def _epilogue(result: ir.Value) -> _Epilogue:
     if addition is None or not same_axes(other(addition, result), result):
         return _Epilogue("", (result,))
     residual, total = other(addition, result), addition.outputs[0]
-    norms = [use.node for use in total.uses() if use.node.op_type == "LayerNormalization"]
+    norms = [use.node for use in total.uses() if use.node.op_type in NORMS]
     norm = norms[0] if len(norms) == 1 else None
     attributes = norm_of_rows(norm) if norm is not None else None
     if norm is None or attributes is None:
         return _Epilogue("Add", (total,), (residual,))
-    inputs, normalized = (residual, operand(norm, 1), operand(norm, 2)), norm.outputs[0]
+    constants = [operand(norm, index) for index in range(1, len(norm.inputs))]
+    inputs, normalized, kind = (residual, *constants), norm.outputs[0], NORMS[norm.op_type]
     if reader(total, norm.op_type) is None or has_role(total, RESIDUAL):
-        return _Epilogue("AddAndNorm", (total, normalized), inputs, attributes)
-    return _Epilogue("AddNorm", (normalized,), inputs, attributes)
+        return _Epilogue(f"AddAnd{kind}", (total, normalized), inputs, attributes)
+    return _Epilogue(f"Add{kind}", (normalized,), inputs, attributes)
 
 
 def swish(result: ir.Value) -> ir.Value | None:
@@ -197,6 +199,20 @@ def swish(result: ir.Value) -> ir.Value | None:
         return None
     gate, multiplication = readers["Sigmoid"].outputs[0], readers["Mul"]
     return multiplication.outputs[0] if reader(gate, "Mul") is multiplication else None
+
+
+def gated_gelu(node: ir.Node) -> FusedNode | None:
+    """Match GELU, by tanh, of the first half of a matmul's columns times the second half."""
+    activated = node.outputs[0]
+    split, gated = producer(node.inputs[0], "Split"), reader(activated, "Mul")
+    if split is None or gated is None or len(split.outputs) != 2:
+        return None
+    by_tanh = node.attributes.get_string("approximate", "none") == "tanh"
+    halves = [operand(node, 0), other(gated, activated)] == list(split.outputs)
+    sizes = constant(split.inputs[1])
+    if not by_tanh or not halves or sizes is None or sizes[0] != sizes[1]:
+        return None
+    return FusedNode("GatedGelu", (operand(split, 0),), gated.outputs)
 
 
 def top_logits(node: ir.Node) -> FusedNode | str | None:

@@ -9,7 +9,13 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from translate_trt.export.fused_ops.declarations import DOMAIN, OPERATORS, VERSION, function
+from translate_trt.export.fused_ops.declarations import (
+    DOMAIN,
+    OPERATORS,
+    RMS_NORM,
+    VERSION,
+    function,
+)
 from translate_trt.export.passes.base import add_constant, axes, constant, operand, substitute
 
 
@@ -123,6 +129,9 @@ def _fused_operators(nodes: Iterable[ir.Node]) -> set[tuple[str, str]]:
 
 # ---- queries ----
 
+#: By operator, the end of the name of fused operators with a norm.
+NORMS = {"LayerNormalization": "Norm", RMS_NORM: RMS_NORM}
+
 
 def other(node: ir.Node, value: ir.Value) -> ir.Value:
     """Return the other operand of an Add or a Mul."""
@@ -155,7 +164,9 @@ def same_axes(a: ir.Value, b: ir.Value) -> bool:
 
 
 def norm_of_rows(norm: ir.Node) -> dict[str, float] | None:
-    """Return the attributes of a LayerNormalization over the last axis with scale and bias."""
+    """Return the attributes of a norm over the last axis with scale and, of LayerNorm, bias."""
+    if norm.op_type == RMS_NORM:
+        return {"epsilon": norm.attributes["epsilon"].as_float()}
     rank = len(axes(operand(norm, 0)) or ())
     if len(norm.inputs) != 3 or norm.attributes.get_int("axis", -1) not in (-1, rank - 1):
         return None

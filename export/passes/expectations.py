@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from translate_trt.runtime.bundle.contract import Contract
-from translate_trt.train.config import ModelConfig
+from translate_trt.train.config import GATED, ModelConfig
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,7 @@ class ModelShape:
         ssrus: Number of decoder layers with an SSRU.
         post_norm: Whether LayerNorm follows the residual sums.
         embedding_norm: Whether LayerNorm follows the embeddings.
+        gated: Whether feed-forward layers have a third matrix.
         scaled_queries: Whether queries are multiplied by 1 / sqrt(d_k), which is 1 if d_k is 1.
         scaled_embeddings: Whether embeddings are multiplied by sqrt(d_model).
         equal_heads: Whether keys and values have the same size.
@@ -41,6 +42,7 @@ class ModelShape:
     ssrus: int
     post_norm: bool
     embedding_norm: bool
+    gated: bool
     scaled_queries: bool
     scaled_embeddings: bool
     equal_heads: bool
@@ -60,6 +62,7 @@ class ModelShape:
             ssrus=config.decoder_layers if config.is_recurrent else 0,
             post_norm=config.norm == "post",
             embedding_norm=config.norm_embedding,
+            gated=config.activation == GATED,
             scaled_queries=config.d_k > 1,
             scaled_embeddings=config.scale_embedding,
             equal_heads=config.d_k == config.d_v,

@@ -80,9 +80,14 @@ class StoreWeights(RewritePass):
     name = "store-weights"
     summary = "store matrices as matmuls read them; Gemm becomes MatMul and Add"
     expected = Expected(
-        encoder=lambda model: 6 * model.encoder_layers + 2 * model.cross_layers,
+        encoder=lambda model: (6 + model.gated) * model.encoder_layers + 2 * model.cross_layers,
         # A shortlist reads the rows of the vocabulary matrix as they are.
-        step=lambda model: 8 * model.self_attentions + 6 * model.ssrus + (not model.shortlist),
+        step=lambda model: (
+            8 * model.self_attentions
+            + 6 * model.ssrus
+            + model.gated * model.cross_layers
+            + (not model.shortlist)
+        ),
     )
     rules = (_TransposeOnce, _GemmToMatMul)
     commute = False
@@ -236,15 +241,16 @@ class MergeMatmuls(Pass):
     """x W_1 + b_1, x W_2 + b_2, ... -> Split(x [W_1 W_2 ...] + [b_1 b_2 ...]).
 
     Merges queries, keys and values of a self-attention, both projections of an SSRU, of which one
-    has no bias, and, in the encoder, the cross-attention keys and values of all decoder layers,
-    which read the encoder's output. Any number of
+    has no bias, those of a gated feed-forward layer, and, in the encoder, the cross-attention keys
+    and values of all decoder layers, which read the encoder's output. Any number of
     projections may share an input, which no pattern of the rewriter expresses.
     """
 
     name = "merge-matmuls"
     summary = "one matmul for all projections of the same input"
     expected = Expected(
-        encoder=lambda model: model.encoder_layers + 1, step=lambda model: model.decoder_layers
+        encoder=lambda model: (1 + model.gated) * model.encoder_layers + 1,
+        step=lambda model: (1 + model.gated) * model.decoder_layers,
     )
     roots = ("MatMul",)
 

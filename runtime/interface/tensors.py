@@ -15,8 +15,11 @@ LETTERS = "NKSPWBRUD"
 STATIC = "KBRUD"
 
 #: What a tensor depends on: a shortlist; inputs of rules 13 to 15; self-attention with caches;
-#: slots of caches that a step selects; recurrent layers; cross-attention among the results.
-Condition = Literal["", "shortlist", "marks", "caches", "free_slots", "recurrent", "attention"]
+#: slots of caches that a step selects; recurrent layers; biases of relative positions;
+#: cross-attention among the results.
+Condition = Literal[
+    "", "shortlist", "marks", "caches", "free_slots", "recurrent", "relative", "attention"
+]
 
 
 @dataclass(frozen=True)
@@ -104,6 +107,8 @@ TENSORS = {
         Tensor("ancestry", "float32", "N K P", "caches", initial="masked"),
         # Slots for the tokens of the live beams: K free ones.
         Tensor("slots", "int64", "N K", "free_slots", initial="ascending"),
+        # The position of the token in each slot, kept like a cache.
+        Tensor("slot_positions", "int64", "N 1 P 1", "relative", in_place=True),
         Tensor("self_{kind}_{member}{layer}", "cache", "N heads P size", "caches", in_place=True),
     ),
     "results": (

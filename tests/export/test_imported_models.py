@@ -5,17 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 from support.compiled import compile_once
-from support.models import EVERYTHING_ELSE, lively_model, save_imported_model
+from support.models import EVERYTHING_ELSE, T5, lively_model, save_imported_model
 from support.shared import SharedFiles
 from support.shortlists import listed_search, random_table
 from support.translations import assert_same, random_sources, share_of_same
 
 from translate_trt.export.build_options import BuildOptions
+from translate_trt.export.compile import compile_bundle
 from translate_trt.export.verify.layers import compare_layers
 from translate_trt.runtime.bundle.manifest import read_manifest
-from translate_trt.runtime.errors import CheckpointError, InputError
+from translate_trt.runtime.errors import CheckpointError, InputError, OptionError
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.text.tokenizer import Tokenizer
 from translate_trt.runtime.translator import Translator
@@ -81,6 +83,32 @@ def test_targets_are_equal_to_the_reference(everything_else: Checkpoint, bundle:
     for target in TARGETS[1:]:
         found = Translator(bundle, target, threads=1).translate_ids(sources, OPTIONS)
         assert share_of_same(found, expected) >= 0.5, target
+
+
+def test_relative_positions(
+    shared: SharedFiles, tmp_path_factory: pytest.TempPathFactory, tokenizer_model: Path
+) -> None:
+    """Slots keep their positions when caches grow and rows move, in the search of 24 sentences."""
+    targets = ("onnx-fp32", "onnx-int8", "onnx-int8-shortlist")
+    directory = tmp_path_factory.mktemp("t5")
+    checkpoint, bundle = compiled(shared, T5, directory, tokenizer_model, targets)
+    sources = random_sources(24)
+    model, best = checkpoint.load_model(), SearchOptions()
+    expected = beam_search(model, sources, OPTIONS)
+    exact = Translator(bundle, "onnx-fp32", threads=1)
+    assert_same(exact.translate_ids(sources, OPTIONS), expected)
+    for target, wanted in (
+        ("onnx-int8", beam_search(model, sources, best)),
+        ("onnx-int8-shortlist", listed_search(checkpoint, random_table(checkpoint), sources, best)),
+    ):
+        found = Translator(bundle, target, threads=1).translate_ids(sources, best)
+        scores = [[ours.score for [ours] in one] for one in (found, wanted)]
+        assert np.isclose(*scores, rtol=0.1, atol=0.1).mean() >= 0.7, target
+    [report] = compare_layers(bundle, checkpoint, ["the dog runs"], targets[:1], threads=1)
+    assert report.first is None
+    for target in ("onnx-fp16", "torch-fp32", "tensorrt-fp16"):
+        with pytest.raises(OptionError, match=f"{target} does not support; choose onnx-fp32"):
+            compile_bundle(checkpoint, directory / "other", BuildOptions((target,)))
 
 
 def test_layers_are_those_of_the_reference(everything_else: Checkpoint, bundle: Path) -> None:

@@ -119,7 +119,12 @@ LEARNED_POSITIONS: dict[str, Any] = {
     "output_bias": True, "activation": "swish", "norm_embedding": True, "scale_embedding": False,
     "encoder_layers": 1,
 }  # fmt: skip
-
+#: T5 1.1 and MADLAD-400; heads are wider than d_model.
+T5: dict[str, Any] = {
+    "norm": "pre", "rms_norm": True, "activation": "gated-gelu", "relative_positions": 9,
+    "heads": 5, "key_size": 8, "value_size": 8, "tied": "input",
+    "output_bias": True, "decoder_layers": 1,
+}  # fmt: skip
 
 #: Settings of Marian's models, whatever their activation.
 MARIAN: dict[str, Any] = {"output_bias": True, "sinusoid": "concatenated"}

@@ -31,6 +31,11 @@ struct Cached<Half> {
   }
 };
 
+// The number of heads with a bias of their own, or 1.
+std::int64_t heads_of_bias(const Shape& bias, std::int64_t heads) {
+  return bias.size() == 4 && bias[1] == heads ? heads : 1;
+}
+
 // Attention over the source and, with `kMean`, the mean of some heads' weights.
 template <class Number, bool kMean = false>
 class BeamAttentionNode {
@@ -111,7 +116,9 @@ class CachedAttentionNode {
     require(merged.size() == 3 && cache.size() == 4,
             "the input must be [N, K, 3 * heads * size], and caches [N, heads, P, size]");
     const auto hidden_size = cache[1] * cache[3];
-    const Shape slots = {merged[0], merged[1]}, bias = {merged[0], 1, merged[1], cache[2]};
+    const Shape slots = {merged[0], merged[1]};
+    const auto bias_heads = heads_of_bias(context.shape(4), cache[1]);
+    const Shape bias = {merged[0], bias_heads, merged[1], cache[2]};
     require(context.shape(2) == cache && context.shape(3) == slots && context.shape(4) == bias &&
                 merged[0] == cache[0] && merged[2] == 3 * hidden_size,
             "the shapes of projections, caches, slots and bias do not match");
@@ -135,6 +142,8 @@ class CachedAttentionNode {
         context.input<float>(4),
         merged.count(1, 2),
         context.output<float>(0, {merged[0], merged[1], hidden_size}),
+        nullptr,
+        static_cast<std::size_t>(bias_heads),
     };
     Cached<Number>::attend(kernels_, attention, context);
   }
@@ -181,7 +190,9 @@ class SelfAttentionNode {
     const auto merged = context.shape(0);
     require(merged.size() == 3 && heads_ > 0 && merged[2] % (3 * heads_) == 0,
             "the projections must be queries, keys and values of `heads` heads");
-    const Shape bias = {merged[0], 1, 1, merged[1]};
+    const bool relative = context.shape(1).size() == 4 && context.shape(1)[2] > 1;
+    const auto bias_heads = heads_of_bias(context.shape(1), heads_);
+    const Shape bias = {merged[0], bias_heads, relative ? merged[1] : 1, merged[1]};
     require(context.shape(1) == bias, "the shapes of projections and bias do not match");
     const auto hidden_size = merged[2] / 3, size = hidden_size / heads_;
     const auto* qkv = context.input<float>(0);
@@ -199,8 +210,10 @@ class SelfAttentionNode {
         static_cast<std::size_t>(size),
         merged.count(2, 3),
         context.input<float>(1),
-        1,
+        bias.count(2, 3),
         context.output<float>(0, {merged[0], merged[1], hidden_size}),
+        nullptr,
+        static_cast<std::size_t>(bias_heads),
     };
     kernels_.attention(attention, context);
   }

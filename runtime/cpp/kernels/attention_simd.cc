@@ -21,14 +21,14 @@ constexpr std::size_t kMany = 16;  // number of queries that indicates an encode
 // The positions of a sentence that at least one query attends to.
 struct Visible {
   const std::int32_t* positions;  // [count]
-  const float* bias;              // [bias_rows, width]
+  float* bias;                    // [bias_rows, width], of the first head if heads differ
   std::size_t count;
   std::size_t width;  // at least count, padded by a whole register
 };
 
 template <class Number>
 Visible visible_positions(const Attention<Number>& a, std::size_t sentence, Arena& arena) {
-  const auto* bias = a.bias + sentence * a.bias_rows * a.positions;
+  const auto* bias = a.bias + sentence * a.bias_heads * a.bias_rows * a.positions;
   // Compressed positions are stored as whole registers, so one more is needed.
   const auto width = (a.positions / kLanes + 2) * kLanes;
   auto* positions = allocate<std::int32_t>(arena, width);
@@ -50,6 +50,18 @@ Visible visible_positions(const Attention<Number>& a, std::size_t sentence, Aren
     count += static_cast<std::size_t>(__builtin_popcount(seen));
   }
   return {positions, kept, count, width};
+}
+
+// Replaces the bias of the visible positions by that of another head.
+template <class Number>
+void read_bias(const Attention<Number>& a, const Visible& visible, std::size_t sentence,
+               std::size_t head) {
+  const auto first = (sentence * a.bias_heads + head) * a.bias_rows;
+  for (std::size_t row = 0; row < a.bias_rows; ++row) {
+    const auto* bias = a.bias + (first + row) * a.positions;
+    auto* kept = visible.bias + row * visible.width;
+    for (std::size_t i = 0; i < visible.count; ++i) kept[i] = bias[visible.positions[i]];
+  }
 }
 
 // Scores of `Queries` queries at every visible position, to weights[row * width + i]. Prefetches
@@ -216,6 +228,7 @@ void attend_heads(const Attention<Number>& a, std::size_t sentence, std::size_t 
   }
   auto* weights = allocate<float>(arena, kGroup * visible.width);
   for (auto head = begin; head < end; ++head) {
+    if (a.bias_heads > 1) read_bias(a, visible, sentence, head);
     for (std::size_t query = 0; query < a.queries; query += kGroup) {
       switch (std::min(kGroup, a.queries - query)) {
         case 1:

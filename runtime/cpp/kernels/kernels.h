@@ -51,7 +51,7 @@ struct Matrix8 {
 // Layer normalization (section 5.4 of the paper; Ba et al. 2016).
 struct Norm {
   const float* gamma;
-  const float* beta;
+  const float* beta;  // null: the mean is not subtracted (Zhang and Sennrich 2019)
   float epsilon;
 };
 
@@ -143,11 +143,12 @@ struct Attention {
   const Number* key;
   const Number* value;
   std::size_t sentence_stride, head_stride, position_stride;
-  const float* bias;      // [N, bias_rows, positions]; values below -1e8 mask
+  const float* bias;      // [N, bias_heads, bias_rows, positions]; values below -1e8 mask
   std::size_t bias_rows;  // number of queries, or 1 shared by all
   float* context;         // [N, queries, H * D]
   // [N, H, queries, positions], receives the normalized weights, 0 at masked positions; or null.
   float* weights = nullptr;
+  std::size_t bias_heads = 1;  // H, which mask the same positions, or 1
 };
 
 // The kernels for one instruction set. Operators whose kernel is null are not registered, and ONNX
@@ -189,6 +190,9 @@ struct Kernels {
   // f = 1 / (1 + e^-g). gates: [rows, 2 * columns], g and beside it x; others: [rows, columns].
   void (*recurrent_unit)(const float* gates, const float* state, std::size_t rows,
                          std::size_t columns, float* next, float* y, Executor&) = nullptr;
+  // y = gelu(x) * g, by the approximation with tanh. x: [rows, 2 * columns], x and beside it g.
+  void (*gated_gelu)(const float* x, std::size_t rows, std::size_t columns, float* y,
+                     Executor&) = nullptr;
 };
 
 // The best kernels for this CPU.

@@ -28,6 +28,7 @@ void add_norm(const float*, const float*, std::size_t, std::size_t, const Norm&,
               Executor&);
 void recurrent_unit(const float*, const float*, std::size_t, std::size_t, float*, float*,
                     Executor&);
+void gated_gelu(const float*, std::size_t, std::size_t, float*, Executor&);
 
 template <const GemmKernel& kGemm>
 void linear8_with(const Linear8& linear, const float* x, std::size_t rows, float* y,
@@ -61,6 +62,7 @@ constexpr Kernels kernels_with(const char* name, bool (*pairs_fit)(const Matrix8
       to_half,
       add_norm,
       recurrent_unit,
+      gated_gelu,
   };
 }
 

@@ -73,8 +73,18 @@ class Weights8 {
   bool pairs_fit_ = false;
 };
 
-// add_and_norm returns the residual sum and, as a second output, its LayerNorm.
-enum class EpilogueKind { nothing, relu, gelu, swish, add, add_norm, add_and_norm };
+// add_and_norm and add_and_rms return the residual sum and, as a second output, its norm.
+enum class EpilogueKind {
+  nothing,
+  relu,
+  gelu,
+  swish,
+  add,
+  add_norm,
+  add_and_norm,
+  add_rms,
+  add_and_rms
+};
 
 Activation activation(EpilogueKind kind) {
   switch (kind) {
@@ -110,18 +120,21 @@ class EpilogueSpec {
     if (norms(kind_)) {
       norm = norm_;
       norm.gamma = context.input<float>(bias_ + 2);
-      norm.beta = context.input<float>(bias_ + 3);
+      if (!is_rms(kind_)) norm.beta = context.input<float>(bias_ + 3);
       epilogue.norm = &norm;
     }
-    if (kind_ == EpilogueKind::add_and_norm) {
+    if (kind_ == EpilogueKind::add_and_norm || kind_ == EpilogueKind::add_and_rms) {
       epilogue.normalized = context.output<float>(1, shape);
     }
     return epilogue;
   }
 
  private:
+  static bool is_rms(EpilogueKind kind) {
+    return kind == EpilogueKind::add_rms || kind == EpilogueKind::add_and_rms;
+  }
   static bool norms(EpilogueKind kind) {
-    return kind == EpilogueKind::add_norm || kind == EpilogueKind::add_and_norm;
+    return kind == EpilogueKind::add_norm || kind == EpilogueKind::add_and_norm || is_rms(kind);
   }
 
   const EpilogueKind kind_;
@@ -388,8 +401,9 @@ class ShortlistNode {
   std::vector<std::int32_t> row_sums_;
 };
 
-// LayerNormalization; with `kAdded`, of a residual sum, which is the first output with `kKept`.
-template <bool kAdded, bool kKept = false>
+// LayerNormalization or, with `kRms`, without mean and beta; with `kAdded`, of a residual sum,
+// which is the first output with `kKept`.
+template <bool kRms, bool kAdded, bool kKept = false>
 class NormNode {
  public:
   using Variant = NoVariant;
@@ -402,9 +416,10 @@ class NormNode {
     require(!kAdded || context.shape(1) == shape,
             "the residual and the input must have the same shape");
     const Shape row = {shape.back()};
-    require(context.shape(1 + kAdded) == row && context.shape(2 + kAdded) == row,
+    require(context.shape(1 + kAdded) == row && (kRms || context.shape(2 + kAdded) == row),
             "gamma and beta must have the shape of a row");
-    const Norm norm{context.input<float>(1 + kAdded), context.input<float>(2 + kAdded), epsilon_};
+    const Norm norm{context.input<float>(1 + kAdded),
+                    kRms ? nullptr : context.input<float>(2 + kAdded), epsilon_};
     kernels_.add_norm(context.input<float>(0), kAdded ? context.input<float>(1) : nullptr,
                       shape.count(0, shape.size() - 1), static_cast<std::size_t>(shape.back()),
                       norm, kKept ? context.output<float>(0, shape) : nullptr,
@@ -438,6 +453,25 @@ class RecurrentUnitNode {
   const Kernels& kernels_;
 };
 
+class GatedGeluNode {
+ public:
+  using Variant = NoVariant;
+
+  GatedGeluNode(const Kernels& kernels, const Variant&, const NodeInfo&) : kernels_(kernels) {}
+
+  void run(OperatorContext& context) const {
+    auto shape = context.shape(0);
+    require(!shape.empty() && shape.back() % 2 == 0, "a gated unit needs an even width");
+    shape.back() /= 2;
+    kernels_.gated_gelu(context.input<float>(0), shape.count(0, shape.size() - 1),
+                        static_cast<std::size_t>(shape.back()), context.output<float>(0, shape),
+                        context);
+  }
+
+ private:
+  const Kernels& kernels_;
+};
+
 void add_linear_operators(Registry& registry) {
   registry.add<LinearNode>("Linear", EpilogueKind::nothing);
   registry.add<LinearNode>("LinearRelu", EpilogueKind::relu);
@@ -446,6 +480,8 @@ void add_linear_operators(Registry& registry) {
   registry.add<LinearNode>("LinearAdd", EpilogueKind::add);
   registry.add<LinearNode>("LinearAddNorm", EpilogueKind::add_norm);
   registry.add<LinearNode>("LinearAddAndNorm", EpilogueKind::add_and_norm);
+  registry.add<LinearNode>("LinearAddRmsNorm", EpilogueKind::add_rms);
+  registry.add<LinearNode>("LinearAddAndRmsNorm", EpilogueKind::add_and_rms);
 }
 
 void add_linear8_operators(Registry& registry) {
@@ -458,6 +494,8 @@ void add_linear8_operators(Registry& registry) {
     registry.add<Linear8Node>(name + "Add", {positive, EpilogueKind::add});
     registry.add<Linear8Node>(name + "AddNorm", {positive, EpilogueKind::add_norm});
     registry.add<Linear8Node>(name + "AddAndNorm", {positive, EpilogueKind::add_and_norm});
+    registry.add<Linear8Node>(name + "AddRmsNorm", {positive, EpilogueKind::add_rms});
+    registry.add<Linear8Node>(name + "AddAndRmsNorm", {positive, EpilogueKind::add_and_rms});
   }
 }
 
@@ -491,11 +529,15 @@ const Registry& host_operators() {
     if (kernels.linear8 != nullptr) add_linear8_operators(*result);
     add_candidates_operators(*result);
     if (kernels.add_norm != nullptr) {
-      result->add<NormNode<false>>("Norm");
-      result->add<NormNode<true>>("AddNorm");
-      result->add<NormNode<true, true>>("AddAndNorm");
+      result->add<NormNode<false, false>>("Norm");
+      result->add<NormNode<false, true>>("AddNorm");
+      result->add<NormNode<false, true, true>>("AddAndNorm");
+      result->add<NormNode<true, false>>("RmsNorm");
+      result->add<NormNode<true, true>>("AddRmsNorm");
+      result->add<NormNode<true, true, true>>("AddAndRmsNorm");
     }
     if (kernels.recurrent_unit != nullptr) result->add<RecurrentUnitNode>("RecurrentUnit");
+    if (kernels.gated_gelu != nullptr) result->add<GatedGeluNode>("GatedGelu");
     add_attention_operators(*result);
     return result;
   }();

@@ -121,12 +121,14 @@ float activate(Activation activation, float x) {
 // Normalizes one row; y may be x.
 void normalize(const float* x, std::size_t columns, const Norm& norm, float* y) {
   const auto count = static_cast<float>(columns);
-  const float mean = sum_of(columns, [=](std::size_t i) { return x[i]; }) / count;
+  const bool centered = norm.beta != nullptr;
+  const float mean = centered ? sum_of(columns, [=](std::size_t i) { return x[i]; }) / count : 0;
   const float variance =
       sum_of(columns, [=](std::size_t i) { return (x[i] - mean) * (x[i] - mean); }) / count;
   const float factor = 1.0F / std::sqrt(variance + norm.epsilon);
   for (std::size_t i = 0; i < columns; ++i) {
-    y[i] = (x[i] - mean) * factor * norm.gamma[i] + norm.beta[i];
+    const float scaled = (x[i] - mean) * factor * norm.gamma[i];
+    y[i] = centered ? scaled + norm.beta[i] : scaled;
   }
 }
 
@@ -168,6 +170,18 @@ void recurrent_unit(const float* gates, const float* state, std::size_t rows, st
       const float kept = 1 / (1 + std::exp(-*gate));
       next[at] = kept * state[at] + (1 - kept) * gate[columns];
       y[at] = std::max(next[at], 0.0F);
+    }
+  });
+}
+
+void gated_gelu(const float* x, std::size_t rows, std::size_t columns, float* y,
+                Executor& executor) {
+  parallel_for(executor, rows, [&](std::size_t row) {
+    for (std::size_t i = 0; i < columns; ++i) {
+      const auto* inner = x + 2 * row * columns + i;
+      const double value = *inner;
+      const double power = 1.5957691216057308 * (value + 0.044715 * value * value * value);
+      y[row * columns + i] = static_cast<float>(value / (1 + std::exp(-power)) * inner[columns]);
     }
   });
 }
@@ -436,7 +450,7 @@ struct SeenSlots {
 template <class Number>
 SeenSlots seen_slots(const Attention<Number>& a, std::size_t sentence, Arena& arena) {
   constexpr float kHidden = -1e8F;
-  const auto* bias = a.bias + sentence * a.bias_rows * a.positions;
+  const auto* bias = a.bias + sentence * a.bias_heads * a.bias_rows * a.positions;
   auto* slots = allocate<std::size_t>(arena, a.positions);
   std::size_t count = 0;
   for (std::size_t slot = 0; slot < a.positions; ++slot) {
@@ -461,7 +475,8 @@ template <class Number>
 void attend(const Attention<Number>& a, const SeenSlots& seen, std::size_t sentence,
             std::size_t head, std::size_t begin, std::size_t end, Arena& arena) {
   const auto plane = sentence * a.sentence_stride + head * a.head_stride;
-  const auto* bias = a.bias + sentence * a.bias_rows * a.positions;
+  const auto bias_head = sentence * a.bias_heads + (a.bias_heads == 1 ? 0 : head);
+  const auto* bias = a.bias + bias_head * a.bias_rows * a.positions;
   auto* copy = allocate<float>(arena, a.size);
   auto* weights = allocate<float>(arena, (end - begin) * seen.count);
   for (std::size_t i = 0; i < seen.count; ++i) {
@@ -552,6 +567,7 @@ const Kernels plain = {
     to_half,
     add_norm,
     recurrent_unit,
+    gated_gelu,
 };
 
 }  // namespace translate_trt

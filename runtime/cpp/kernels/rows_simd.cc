@@ -19,7 +19,7 @@ std::size_t runs(const float* x, std::size_t rows, std::size_t columns, std::siz
 
 void normalize(const float* x, std::size_t columns, const Norm& norm, float* y) {
   Floats total = zeros();
-  for (std::size_t i = 0; i < columns; i += kLanes) {
+  for (std::size_t i = 0; norm.beta != nullptr && i < columns; i += kLanes) {
     total = total + load(x + i, first_lanes(columns - i));
   }
   const Floats mean = broadcast(sum(total) / static_cast<float>(columns));
@@ -34,7 +34,7 @@ void normalize(const float* x, std::size_t columns, const Norm& norm, float* y) 
   for (std::size_t i = 0; i < columns; i += kLanes) {
     const auto lanes = first_lanes(columns - i);
     const Floats scaled = (load(x + i, lanes) - mean) * factor * load(norm.gamma + i, lanes);
-    store(y + i, scaled + load(norm.beta + i, lanes), lanes);
+    store(y + i, norm.beta == nullptr ? scaled : scaled + load(norm.beta + i, lanes), lanes);
   }
 }
 
@@ -61,6 +61,22 @@ void recurrent_unit(const float* gates, const float* state, std::size_t rows, st
       const Floats both = old + added;
       store(next + begin + i, both, lanes);
       store(y + begin + i, max(both, zeros()), lanes);
+    }
+  });
+}
+
+void gated_gelu(const float* x, std::size_t rows, std::size_t columns, float* y,
+                Executor& executor) {
+  // 1 + tanh(u) is 2 / (1 + e^-2u).
+  const Floats one = broadcast(1), cubed = broadcast(0.044715F);
+  const Floats scale = broadcast(1.59576912F);  // 2 sqrt(2 / pi)
+  for_rows(rows, executor, [&](std::size_t row) {
+    const auto* inner = x + 2 * row * columns;
+    for (std::size_t i = 0; i < columns; i += kLanes) {
+      const auto lanes = first_lanes(columns - i);
+      const Floats value = load(inner + i, lanes), gate = load(inner + columns + i, lanes);
+      const Floats power = (value * scale) * multiply_add(cubed, value * value, one);
+      store(y + row * columns + i, (value * sigmoid(power)) * gate, lanes);
     }
   });
 }

@@ -91,6 +91,74 @@ class SourceBiasNode : public SourceNode {
   }
 };
 
+// The bias of each head by the distance of a token from another, added to the mask of padding.
+class RelativeSourceBiasNode : public PortableNode {
+ public:
+  using PortableNode::PortableNode;
+
+  void run(OperatorContext& context) const {
+    const auto mask = context.shape(0), table = context.shape(1);
+    require(
+        mask.size() == 4 && mask[1] == 1 && mask[2] == 1 && table.size() == 2 && table[0] % 2 == 1,
+        "the mask must be [N, 1, 1, S] and the biases [2 M + 1, H]");
+    const auto size = mask[3], heads = table[1], most = table[0] / 2;
+    const auto* masks = context.input<float>(0);
+    const auto* distances = context.input<float>(1);
+    auto* bias = context.output<float>(0, {mask[0], heads, size, size});
+    for (std::int64_t n = 0; n < mask[0]; ++n, masks += size) {
+      for (std::int64_t h = 0; h < heads; ++h) {
+        for (std::int64_t query = 0; query < size; ++query, bias += size) {
+          for (std::int64_t key = 0; key < size; ++key) {
+            const auto row = std::clamp(key - query, -most, most) + most;
+            bias[key] = masks[key] + distances[row * heads + h];
+          }
+        }
+      }
+    }
+  }
+};
+
+// The same for the slots of a step, whose positions it records.
+class RelativeSlotBiasNode : public PortableNode {
+ public:
+  using PortableNode::PortableNode;
+
+  void run(OperatorContext& context) const {
+    const auto ancestry = context.shape(0), past = context.shape(3), table = context.shape(4);
+    require(ancestry.size() == 3 && table.size() == 2 && table[0] > 0 &&
+                past == Shape{ancestry[0], 1, ancestry[2], 1} &&
+                context.shape(1) == Shape{ancestry[0], ancestry[1]} &&
+                context.shape(2) == Shape{ancestry[0]},
+            "the shapes of ancestry, slots and positions do not match");
+    const auto beams = ancestry[1], width = ancestry[2], heads = table[1];
+    const auto* slots = context.input<std::int64_t>(1);
+    require(within(slots, ancestry.count(0, 2), width), "a slot is out of range");
+    const auto* of_sentences = context.input<std::int64_t>(2);
+    const auto* before = context.input<std::int64_t>(3);
+    const auto* distances = context.input<float>(4);
+    const auto* visible = context.input<float>(0);
+    auto* bias = context.output<float>(0, {ancestry[0], heads, beams, width});
+    auto* positions = context.output<std::int64_t>(1, past);
+    if (positions != before) std::copy_n(before, past.count(0, 4), positions);
+    for (std::int64_t n = 0; n < ancestry[0]; ++n, positions += width, visible += beams * width) {
+      for (std::int64_t k = 0; k < beams; ++k) positions[*slots++] = of_sentences[n];
+      for (std::int64_t h = 0; h < heads; ++h, bias += beams * width) {
+        for (std::int64_t slot = 0; slot < width; ++slot) {
+          const auto far =
+              std::clamp<std::int64_t>(of_sentences[n] - positions[slot], 0, table[0] - 1);
+          bias[slot] = distances[far * heads + h];
+        }
+        // The first row is the sum's operand in the others, so it comes last.
+        for (std::int64_t k = beams - 1; k >= 0; --k) {
+          for (std::int64_t slot = 0; slot < width; ++slot) {
+            bias[k * width + slot] = visible[k * width + slot] + bias[slot];
+          }
+        }
+      }
+    }
+  }
+};
+
 class SourceShortlistNode : public SourceNode {
  public:
   using SourceNode::SourceNode;
@@ -147,6 +215,8 @@ void add_source_operators(Registry& registry) {
   registry.add<EmbedNode<true, true>>("EmbedSource8");
   registry.add<SourceBiasNode>("SourceBias");
   registry.add<SourceShortlistNode>("SourceShortlist");
+  registry.add<RelativeSourceBiasNode>("RelativeSourceBias");
+  registry.add<RelativeSlotBiasNode>("RelativeSlotBias");
 }
 
 }  // namespace translate_trt

@@ -140,14 +140,16 @@ std::vector<float> normalized(const std::vector<float>& x, const Norm& norm, std
   for (std::size_t row = 0; row < x.size() / columns; ++row) {
     const auto* here = x.data() + row * columns;
     double mean = 0, variance = 0;
-    for (std::size_t i = 0; i < columns; ++i) mean += here[i] / static_cast<double>(columns);
+    for (std::size_t i = 0; norm.beta != nullptr && i < columns; ++i) {
+      mean += here[i] / static_cast<double>(columns);
+    }
     for (std::size_t i = 0; i < columns; ++i) {
       variance += (here[i] - mean) * (here[i] - mean) / static_cast<double>(columns);
     }
     for (std::size_t i = 0; i < columns; ++i) {
       y[row * columns + i] = static_cast<float>(
           (here[i] - mean) / std::sqrt(variance + double{norm.epsilon}) * norm.gamma[i] +
-          norm.beta[i]);
+          (norm.beta == nullptr ? 0 : norm.beta[i]));
     }
   }
   return y;

@@ -13,10 +13,11 @@ constexpr float kHidden = -1e9F;
 
 struct Size {
   std::size_t sentences, queries, heads, positions, size;
-  bool own_bias;  // a bias row for each query, or one for all
+  bool own_bias;          // a bias row for each query, or one for all
+  bool of_heads = false;  // rows for each head
 
   std::string text() const {
-    std::string text = own_bias ? "own bias" : "one bias";
+    std::string text = of_heads ? "bias of heads" : own_bias ? "own bias" : "one bias";
     for (const auto number : {sentences, queries, heads, positions, size}) {
       text += " " + std::to_string(number);
     }
@@ -25,10 +26,10 @@ struct Size {
 };
 
 constexpr Size kSizes[] = {
-    {0, 4, 2, 8, 16, false},    {1, 1, 1, 1, 1, false},    {1, 2, 3, 15, 20, true},
-    {2, 3, 2, 16, 8, true},     {3, 4, 5, 17, 64, true},   {4, 5, 2, 33, 16, true},
-    {5, 6, 3, 40, 72, false},   {1, 17, 4, 31, 33, false}, {2, 30, 3, 30, 64, false},
-    {4, 12, 1, 100, 130, true},
+    {0, 4, 2, 8, 16, false},    {1, 1, 1, 1, 1, false},        {1, 2, 3, 15, 20, true},
+    {2, 3, 2, 16, 8, true},     {3, 4, 5, 17, 64, true},       {4, 5, 2, 33, 16, true},
+    {5, 6, 3, 40, 72, false},   {1, 17, 4, 31, 33, false},     {2, 30, 3, 30, 64, false},
+    {4, 12, 1, 100, 130, true}, {2, 3, 3, 40, 16, true, true}, {3, 33, 2, 33, 8, true, true},
 };
 
 // Rounds keys and values to the type that a kernel reads.
@@ -55,18 +56,22 @@ class Case {
         hidden_size_(size.heads * size.size),
         query_stride_(hidden_size_ + 5),
         bias_rows_(size.own_bias ? size.queries : 1),
+        bias_heads_(size.of_heads ? size.heads : 1),
         query_(numbers.floats(size.sentences * size.queries * query_stride_)),
         key_(numbers.floats(size.sentences * size.positions * hidden_size_)),
         value_(numbers.floats(size.sentences * size.positions * hidden_size_)),
-        bias_(numbers.floats(size.sentences * bias_rows_ * size.positions)),
+        bias_(numbers.floats(size.sentences * bias_heads_ * bias_rows_ * size.positions)),
         keys_(rounded(kernels, key_, static_cast<const Number*>(nullptr))),
         values_(rounded(kernels, value_, static_cast<const Number*>(nullptr))) {
-    for (auto& one : bias_) {
-      if (one < -0.3F) one = kHidden;
+    // All heads mask the same positions.
+    const auto plane = bias_rows_ * size.positions;
+    for (std::size_t i = 0; i < bias_.size(); ++i) {
+      const auto first = i / (bias_heads_ * plane) * bias_heads_ * plane + i % plane;
+      if (bias_[first] < -0.3F) bias_[i] = kHidden;
     }
     // The last of several sentences is idle.
     if (size.sentences > 1) {
-      const auto count = bias_rows_ * size.positions;
+      const auto count = bias_heads_ * plane;
       std::fill_n(bias_.end() - static_cast<std::ptrdiff_t>(count), count, kHidden);
     }
     // Positions that no query attends to must not be read.
@@ -89,7 +94,7 @@ class Case {
     attend({size_.sentences, size_.queries, size_.heads, size_.positions, size_.size, query_.data(),
             query_stride_, keys_.data(), values_.data(), size_.positions * hidden_size_,
             size_.positions * size_.size, size_.size, bias_.data(), bias_rows_, found.data(),
-            weights ? found.data() + context_count() : nullptr},
+            weights ? found.data() + context_count() : nullptr, bias_heads_},
            executor);
     return found;
   }
@@ -114,8 +119,9 @@ class Case {
   static float not_a_number(float) { return std::numeric_limits<float>::quiet_NaN(); }
   static Half not_a_number(Half) { return 0x7E00; }
 
-  float bias(std::size_t n, std::size_t q, std::size_t position) const {
-    return bias_[(n * bias_rows_ + (bias_rows_ == 1 ? 0 : q)) * size_.positions + position];
+  float bias(std::size_t n, std::size_t q, std::size_t position, std::size_t h = 0) const {
+    const auto head = n * bias_heads_ + (bias_heads_ == 1 ? 0 : h);
+    return bias_[(head * bias_rows_ + (bias_rows_ == 1 ? 0 : q)) * size_.positions + position];
   }
 
   bool is_seen(std::size_t n, std::size_t position) const {
@@ -132,7 +138,7 @@ class Case {
     double most = -INFINITY, total = 0;
     for (std::size_t position = 0; position < size_.positions; ++position) {
       if (!is_seen(n, position)) continue;
-      scores[position] = bias(n, q, position);
+      scores[position] = bias(n, q, position, h);
       for (std::size_t d = 0; d < size_.size; ++d) {
         scores[position] += double{query[d]} * key_[at(n, h, position) + d];
       }
@@ -162,7 +168,7 @@ class Case {
   }
 
   const Size size_;
-  const std::size_t hidden_size_, query_stride_, bias_rows_;
+  const std::size_t hidden_size_, query_stride_, bias_rows_, bias_heads_;
   const std::vector<float> query_;
   std::vector<float> key_, value_, bias_;
   std::vector<Number> keys_, values_;

@@ -32,6 +32,9 @@ void test_add_norm() {
         check_same(what + " and sum", same, y);
         run(sums, nullptr, nullptr, same);
         check_same(what + " without a residual", same, y);
+        const Norm rms{gamma.data(), nullptr, 1e-5F};
+        kernels.add_norm(sums.data(), nullptr, rows, columns, rms, nullptr, y.data(), executor);
+        check_close(what + " without a mean", y, normalized(sums, rms, columns), 1e-5, 1e-5);
       }
     }
   });
@@ -61,6 +64,29 @@ void test_recurrent_unit() {
         check_close(what, next, expected, 1e-5, 1e-5);
         for (std::size_t i = 0; i < count; ++i) positive[i] = std::max(next[i], 0.0F);
         check_same(what + ", output", y, positive);
+      }
+    }
+  });
+}
+
+void test_gated_gelu() {
+  in_all_ways([&](const Kernels& kernels, TestExecutor& executor, const std::string& way) {
+    Numbers numbers;
+    for (const std::size_t columns : {1, 15, 16, 17, 256}) {
+      for (const std::size_t rows : {0, 1, 33}) {
+        const auto count = rows * columns;
+        auto x = numbers.floats(2 * count, 8);
+        if (count > 0) x.front() = -1e6F;  // e^-x overflows
+        std::vector<float> y(count), expected(count);
+        for (std::size_t i = 0; i < count; ++i) {
+          const auto at = i / columns * 2 * columns + i % columns;
+          const double value = x[at];
+          const double inner = 0.7978845608028654 * (value + 0.044715 * std::pow(value, 3));
+          expected[i] = static_cast<float>(0.5 * value * (1 + std::tanh(inner)) * x[at + columns]);
+        }
+        kernels.gated_gelu(x.data(), rows, columns, y.data(), executor);
+        check_close(way + "gated_gelu " + std::to_string(rows) + " x " + std::to_string(columns), y,
+                    expected, 1e-5, 1e-5);
       }
     }
   });
@@ -130,6 +156,7 @@ void test_to_half() {
 void test_kernel_rows() {
   test_add_norm();
   test_recurrent_unit();
+  test_gated_gelu();
   test_a_row_without_variance();
   test_to_half();
 }

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import onnx_ir as ir
 import pytest
 from support.graphs import build, node
-from support.models import EVERYTHING_ELSE, SHAPES
+from support.models import EVERYTHING_ELSE, SHAPES, T5
 from support.shortlists import random_table
 from support.translations import assert_same, random_sources, share_of_same
 
@@ -316,6 +316,8 @@ def test_kernels_are_called_wherever_they_can(
         (SHAPES["ssru"] | {"decoder_layers": 1}, "onnx-fp32-shortlist", LAST_LAYER),
         (SHAPES["post"], "onnx-int8-shortlist", AttentionHeads(0, (1, 3))),
         (EVERYTHING_ELSE, "onnx-fp32", AttentionHeads(-1, (2,))),
+        (T5, "onnx-fp32", LAST_LAYER),
+        (T5, "onnx-int8-shortlist", LAST_LAYER),
     ],
 )
 def test_graphs_for_a_cpu_consist_of_fused_operators(
