@@ -86,8 +86,9 @@ def test_targets_are_equal_to_the_reference(everything_else: Checkpoint, bundle:
 
 
 def test_relative_positions(
-    shared: SharedFiles, tmp_path_factory: pytest.TempPathFactory, tokenizer_model: Path
-) -> None:
+    shared: SharedFiles, tmp_path_factory: pytest.TempPathFactory, tokenizer_model: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
     """Slots keep their positions when caches grow and rows move, in the search of 24 sentences."""
     targets = ("onnx-fp32", "onnx-int8", "onnx-int8-shortlist")
     directory = tmp_path_factory.mktemp("t5")
@@ -106,6 +107,9 @@ def test_relative_positions(
         assert np.isclose(*scores, rtol=0.1, atol=0.1).mean() >= 0.7, target
     [report] = compare_layers(bundle, checkpoint, ["the dog runs"], targets[:1], threads=1)
     assert report.first is None
+    monkeypatch.setenv("TRANSLATE_TRT_KERNELS", "none")  # the bodies of the operators
+    exact = Translator(bundle, "onnx-fp32", threads=1)
+    assert_same(exact.translate_ids(sources, OPTIONS), expected)
     for target in ("onnx-fp16", "torch-fp32", "tensorrt-fp16"):
         with pytest.raises(OptionError, match=f"{target} does not support; choose onnx-fp32"):
             compile_bundle(checkpoint, directory / "other", BuildOptions((target,)))

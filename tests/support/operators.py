@@ -75,7 +75,7 @@ def _output_types(operator: str) -> list[int]:
     if operator.startswith("CachedAttention"):
         cache = TensorProto.FLOAT16 if operator.endswith("16") else TensorProto.FLOAT
         return [TensorProto.FLOAT, cache, cache]
-    if operator.endswith("AddAndNorm") or "Mean" in operator or operator == "RecurrentUnit":
+    if "AddAnd" in operator or "Mean" in operator or operator == "RecurrentUnit":
         return [TensorProto.FLOAT, TensorProto.FLOAT]
     return [TensorProto.FLOAT16 if operator == "SplitHeads16" else TensorProto.FLOAT]
 
@@ -93,11 +93,12 @@ def matmul(x: Array, weights: Array, scales: Array, positive: bool) -> Array:
     return ((values @ weights.astype(int)).astype(np.float32) * scale * scales).astype(np.float32)
 
 
-def normalized(x: Array, gamma: Array, beta: Array, epsilon: float) -> Array:
+def normalized(x: Array, gamma: Array, beta: Array | None, epsilon: float) -> Array:
+    """LayerNorm, or without beta division by the root mean square."""
     wide = x.astype(np.float64)
-    centred = wide - wide.mean(-1, keepdims=True)
+    centred = wide if beta is None else wide - wide.mean(-1, keepdims=True)
     spread = np.sqrt((centred**2).mean(-1, keepdims=True) + epsilon)
-    return (centred / spread * gamma + beta).astype(np.float32)
+    return (centred / spread * gamma + (0 if beta is None else beta)).astype(np.float32)
 
 
 def blocked(weights: Array) -> Array:

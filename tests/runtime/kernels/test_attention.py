@@ -55,15 +55,22 @@ def test_attention_over_the_source(
         make_session(name, values, 2, heads=h, averaged=[h])()
 
 
-@pytest.mark.parametrize(("n", "s", "h", "d"), [(1, 37, 8, 64), (5, 18, 3, 20)])
+@pytest.mark.parametrize("relative", [False, True])
+@pytest.mark.parametrize(("n", "s", "h", "d"), [(1, 37, 8, 64), (5, 18, 3, 20), (2, 1, 2, 8)])
 def test_attention_of_tokens_over_each_other(
-    make_session: Callable[..., Session], n: int, s: int, h: int, d: int
+    make_session: Callable[..., Session], n: int, s: int, h: int, d: int, relative: bool
 ) -> None:
     rng = np.random.default_rng(s)
     qkv = rng.standard_normal((n, s, 3 * h * d), dtype=np.float32)
     lengths = rng.integers(1, s + 1, n)
     bias = np.where(np.arange(s) < lengths[:, None], 0, MASKED).astype(np.float32)
     bias = bias[:, None, None]
+    if relative:
+        table = rng.standard_normal((9, h), dtype=np.float32)
+        steps = np.arange(s) - np.arange(s)[:, None]
+        expected = bias + table[steps.clip(-4, 4) + 4].transpose(2, 0, 1)
+        (bias,) = make_session("RelativeSourceBias", {"mask": bias, "table": table})()
+        np.testing.assert_array_equal(bias, expected)
     found = make_session("SelfAttention", {"qkv": qkv, "bias": bias}, heads=h)()[0]
     query, *rest = np.split(qkv, 3, 2)
     key, value = (x.reshape(n, s, h, d).transpose(0, 2, 1, 3) for x in rest)

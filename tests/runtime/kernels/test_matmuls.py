@@ -32,7 +32,7 @@ def relu(x: Array) -> Array:
 
 
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {"Relu": relu, "Gelu": gelu, "Swish": swish}
-AFTER = ("", *ACTIVATIONS, "Add", "AddNorm", "AddAndNorm")
+AFTER = ("", *ACTIVATIONS, "Add", "AddNorm", "AddAndNorm", "AddRmsNorm", "AddAndRmsNorm")
 
 
 def outputs_of(expected: Array, after: str, values: dict[str, Array]) -> list[Array]:
@@ -43,8 +43,8 @@ def outputs_of(expected: Array, after: str, values: dict[str, Array]) -> list[Ar
         expected = expected + values["residual"]
     if not after.endswith("Norm"):
         return [expected]
-    norm = normalized(expected, values["gamma"], values["beta"], 1e-5)
-    return [expected, norm] if after == "AddAndNorm" else [norm]
+    norm = normalized(expected, values["gamma"], values.get("beta"), 1e-5)
+    return [expected, norm] if after.startswith("AddAnd") else [norm]
 
 
 def assert_outputs(found: list[Array], expected: list[Array], after: str) -> None:
@@ -81,7 +81,8 @@ def test_matmuls(
     if after.startswith("Add"):
         values["residual"] = whole(rng, *expected.shape)
     if after.endswith("Norm"):
-        values["gamma"], values["beta"] = rng.standard_normal((2, outputs), dtype=np.float32)
+        names = ("gamma",) if "Rms" in after else ("gamma", "beta")
+        values |= {one: rng.standard_normal(outputs, dtype=np.float32) for one in names}
     right = outputs_of(expected, after, values)
     attributes = {"epsilon": 1e-5} if after.endswith("Norm") else {}
     run = make_session(name + after, values, len(right), constant, **attributes)
@@ -131,6 +132,14 @@ def test_recurrent_unit(make_session: Callable[..., Session]) -> None:
         run({"state": state[..., 1:]})
 
 
+def test_gated_gelu(make_session: Callable[..., Session]) -> None:
+    x = np.random.default_rng(4).standard_normal((33, 1, 40), dtype=np.float32) * 4
+    (found,) = make_session("GatedGelu", {"x": x})()
+    wide, gate = np.split(x.astype(float), 2, -1)
+    tanh = np.tanh(math.sqrt(2 / math.pi) * (wide + 0.044715 * wide**3))
+    np.testing.assert_allclose(found, 0.5 * wide * (1 + tanh) * gate, rtol=1e-5, atol=1e-6)
+
+
 def test_sum_and_normalization(make_session: Callable[..., Session]) -> None:
     rng = np.random.default_rng(2)
     x, residual = rng.standard_normal((2, 33, 1, 64), dtype=np.float32) * 3 + 1
@@ -145,6 +154,8 @@ def test_sum_and_normalization(make_session: Callable[..., Session]) -> None:
     alone = {"x": x + residual, "g": gamma, "b": beta}
     (same,) = make_session("Norm", alone, epsilon=1e-6)()
     np.testing.assert_array_equal(same, found)
+    (found,) = make_session("RmsNorm", {"x": x, "g": gamma}, epsilon=1e-6)()
+    np.testing.assert_allclose(found, normalized(x, gamma, None, 1e-6), rtol=2e-5, atol=2e-5)
     for changed, message in (("r", "residual"), ("g", "gamma"), ("b", "beta")):
         with pytest.raises(Exception, match=message):
             run({changed: values[changed][..., 1:]})
