@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -183,6 +184,42 @@ def read_positions(source: Tensor, target: Tensor) -> ModelPart:
         weights["own_target_positions.table"] = target[:count]
     learned = {"positions": "learned", "max_positions": count, "own_target_positions": own}
     return ModelPart(learned, weights)
+
+
+def relative_positions(path: Path, most: int, source: Tensor, target: Tensor) -> ModelPart:
+    """Convert biases of attention scores by buckets of distances (T5) to one per distance.
+
+    Half of the buckets of a direction are distances by themselves; the others are logarithmic up to
+    the largest distance, which stands for all larger ones.
+
+    Args:
+        path: File of the settings, for error messages.
+        most: Largest distance.
+        source: [B, H] biases of the encoder; the second half of the buckets is of keys after a
+            query.
+        target: [B, H] biases of the decoder.
+
+    Raises:
+        InputError: The largest distance does not fit the number of buckets.
+    """
+    if not 4 <= min(len(source), len(target)) <= max(len(source), len(target)) < 2 * most < 2**17:
+        raise InputError(
+            f"{path}: the largest distance of relative positions is {most}, with {len(source)} and "
+            f"{len(target)} buckets; more than half of the buckets and less than {2**16:,} is "
+            "required, and 4 buckets."
+        )
+
+    def buckets(count: int) -> Tensor:
+        distances, exact = torch.arange(most + 1), count // 2
+        steps = torch.log(distances.float() / exact) / math.log(most / exact) * (count - exact)
+        far = (exact + steps.clamp(min=0).long()).clamp(max=count - 1)
+        return torch.where(distances < exact, distances, far)
+
+    half = len(source) // 2
+    of_source = buckets(half)
+    rows = torch.cat((of_source.flip(0), half + of_source[1:]))
+    weights = {"source_distances": source[rows], "target_distances": target[buckets(len(target))]}
+    return ModelPart({"relative_positions": most}, weights)
 
 
 def _sinusoids(table: Tensor) -> dict[str, Any] | None:

@@ -48,11 +48,19 @@ def save_random_model(
         seed: of the weights.
     """
     spec = TransformerSpec.from_config(layers, HEADS, **options)
+    relative = options.get("relative_attention_bias", False)
     random = np.random.default_rng(seed)
     sizes = {"encoder": len(vocabularies[0]), "decoder": len(vocabularies[1])}
     for index, stack in enumerate((spec.encoder, spec.decoder)):
         for name, value in (settings or {}).items():
             setattr(stack, name, value)
+        if relative:
+            table = random.standard_normal((8, HEADS)).astype(np.float32)
+            for layer in stack.layer:
+                layer.self_attention.queries_scale = 1.0
+                layer.self_attention.relative_attention_bias = table
+                layer.self_attention.relative_attention_max_distance = np.int32(9)
+            spec.decoder.scale_outputs = 0.5
         if positions is not None:
             stack.position_encodings.encodings = positions[index]
 
@@ -87,7 +95,7 @@ def _shape(name: str, vocabulary_size: int) -> tuple[int, ...]:
     if part.startswith(("embeddings", "projection")):
         return vocabulary_size, WIDTH
     if "/ffn/" in name:
-        return (INNER, WIDTH) if part == "linear_0" else (WIDTH, INNER)
+        return (WIDTH, INNER) if part == "linear_1" else (INNER, WIDTH)
     merged = {"self_attention/linear_0": 3, "/attention/linear_1": 2}
     times = next((n for end, n in merged.items() if f"{end}/" in name), 1)
     return times * WIDTH, WIDTH

@@ -7,7 +7,7 @@ error, because ignoring part of a model would change its translations.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from torch import Tensor
 from translate_trt.export.importers.ctranslate2.model_bin import read_model_file
 from translate_trt.export.importers.ctranslate2.model_directory import Settings, read_token_maps
 from translate_trt.export.importers.ctranslate2.variables import (
+    RELATIVE,
     Variables,
     count_layers,
     source_table,
@@ -29,6 +30,7 @@ from translate_trt.export.importers.imported import (
     build_model,
     first_heads,
     read_positions,
+    relative_positions,
 )
 from translate_trt.export.importers.input_files import find_file
 from translate_trt.export.importers.languages import (
@@ -37,6 +39,7 @@ from translate_trt.export.importers.languages import (
     language_prompt,
     languages_among,
     opus_prompt,
+    tag_prompt,
 )
 from translate_trt.export.importers.matrices import Matrices
 from translate_trt.export.importers.model_format import ModelFormat, need
@@ -49,7 +52,7 @@ from translate_trt.export.importers.vocabulary import (
 )
 from translate_trt.runtime.bundle.prompt import Prompt
 from translate_trt.runtime.errors import InputError
-from translate_trt.train.config import ModelConfig
+from translate_trt.train.config import GATED, ModelConfig
 from translate_trt.train.shortlist.table import content_hash
 
 # Of CTranslate2, as fields of `SearchOptions`.
@@ -58,7 +61,7 @@ _SEARCH = {
     "min_length": 2,
 }  # fmt: skip
 # SentencePiece models in the directory, of the source or of both sides.
-_TOKENIZERS = ("source.spm", "sentencepiece.model", "sentencepiece.bpe.model")
+_TOKENIZERS = ("source.spm", "sentencepiece.model", "sentencepiece.bpe.model", "spiece.model")
 # The padding token of OpenNMT, and of no other toolkit. OpenNMT's sources have no end token unless
 # add_source_eos is set.
 _OPENNMT = "<blank>"
@@ -66,7 +69,10 @@ _OPENNMT = "<blank>"
 _HEADS = {"TransformerBase": 8, "TransformerBig": 16}
 # Enumerators of include/ctranslate2/ops/activation.h.
 _ACTIVATIONS = {0: "relu", 2: "swish", 3: "gelu"}
-_UNSUPPORTED_ACTIVATIONS = {1: "GELUTanh", 4: "GELUSigmoid", 5: "Tanh", 6: "Sigmoid"}
+_GELU_TANH = 1
+_UNSUPPORTED_ACTIVATIONS = {_GELU_TANH: "GELUTanh", 4: "GELUSigmoid", 5: "Tanh", 6: "Sigmoid"}
+# Of the third matrix of gated feed-forward layers.
+_GATE = "ffn/linear_0_noact"
 _BIAS = "decoder/projection/bias"
 
 _ENCODER = {
@@ -135,7 +141,8 @@ def import_ctranslate2(
     config, weights = _convert(variables, settings, token_maps, spec.source_end)
     variables.check_all_used()
     model = build_model(config, weights, directory)
-    prompt = spec.prompt or opus_prompt(token_maps[0].names, tokenizers[0])
+    prompt_of = tag_prompt if variables.relative() else opus_prompt
+    prompt = spec.prompt or prompt_of(token_maps[0].names, tokenizers[0])
     tokenizers = tokenizers[0], hide_tokens(tokenizers[1], prompt.target)
     shortlist = read_vocabulary_map(directory / NAME, token_maps, content_hash(*tokenizers))
     heads = first_heads(directory, config, *variables.alignment())
@@ -151,7 +158,8 @@ class _PromptSpec:
     Attributes:
         source_end: See `ModelConfig`.
         languages: Whether the prompt contains language tokens.
-        prompt: The prompt in our token ids; None for the OPUS-MT languages of the vocabulary.
+        prompt: The prompt in our token ids; None for the languages of OPUS-MT or MADLAD-400 in the
+            vocabulary.
     """
 
     source_end: bool
@@ -179,6 +187,8 @@ def _prompt_spec(
     if source_format is not None or target_prefix is not None:
         source_format = source_format or default
         return _parse_formats(directory, settings, token_maps, source_format, target_prefix or "")
+    if variables.relative():
+        return _PromptSpec(True, True)
     # SMaLL-100 shares M2M100's vocabulary but not its prompt. Its encoder has more layers than its
     # decoder, unlike every published model of the known families.
     shared = token_maps[0] is token_maps[1]
@@ -239,11 +249,14 @@ def _convert(
     )
     matrices.check(variables.path, *token_maps)
     embeddings = matrices.remap(*token_maps)
-    positions = _positions(variables)
+    relative = variables.relative()
+    positions = _relative_positions(variables) if relative else _positions(variables)
     heads = _HEADS.get(variables.file.specification, 8)
     if variables.file.revision >= 3:
         heads = int(variables.setting("num_heads", 8))
     pre_norm = bool(variables.setting("pre_norm", 1))
+    rows = len(variables.weight("encoder/layer_0/self_attention/linear_0/weight"))
+    size = rows // (3 * heads) if relative else 0
     config = ModelConfig(
         encoder_layers=count_layers(variables, "encoder"),
         decoder_layers=count_layers(variables, "decoder"),
@@ -251,6 +264,9 @@ def _convert(
         heads=heads,
         dropout=0.0,
         norm="pre" if pre_norm else "post",
+        rms_norm=relative,
+        value_size=size,
+        key_size=size,
         layer_norm_epsilon=settings.epsilon,
         activation=_activation(variables),
         scale_embedding=_scales_embeddings(variables, embeddings.fields["d_model"]),
@@ -260,11 +276,42 @@ def _convert(
         **positions.fields,
     )
     read = partial(_read, variables, heads)
-    return config, embeddings.weights | positions.weights | read_modules(config, _NAMES, read)
+    gate = {"feed_forward.gate": _GATE} if config.activation == GATED else {}
+    names = {stack: replace(one, modules={**one.modules, **gate}) for stack, one in _NAMES.items()}
+    modules = read_modules(config, names, read)
+    if "decoder/scale_outputs" in variables:
+        modules["decoder_norm.weight"] *= variables.number("decoder/scale_outputs")
+    return config, embeddings.weights | positions.weights | modules
+
+
+def _relative_positions(variables: Variables) -> ModelPart:
+    """Read the biases of attention scores, which all layers of a stack have in common.
+
+    Raises:
+        InputError: Layers have biases of their own, as in UMT5.
+    """
+    tables = []
+    for stack in STACKS:
+        names = [
+            f"{stack}/{RELATIVE.replace('0', str(layer))}"
+            for layer in range(count_layers(variables, stack))
+        ]
+        first, *others = (variables.weight(f"{name}bias") for name in names)
+        if not all(torch.equal(first, other) for other in others):
+            raise variables.setting_error(
+                f"{names[-1]}bias", "differs from that of the first layer"
+            )
+        most = {int(variables.number(f"{name}max_distance")) for name in names}
+        tables.append(first)
+    return relative_positions(variables.path, max(most), *tables)
 
 
 def _activation(variables: Variables) -> str:
     number = int(variables.setting("activation", 0))
+    if variables.relative() and f"encoder/layer_0/{_GATE}/weight" in variables:
+        if number == _GELU_TANH:
+            return GATED
+        raise variables.setting_error("activation", f"is {number} in gated layers")
     if number not in _ACTIVATIONS:
         raise variables.setting_error(
             "activation", f"is {_UNSUPPORTED_ACTIVATIONS.get(number, number)}"
@@ -316,6 +363,8 @@ def _read(variables: Variables, heads: int, name: str, ours: str) -> dict[str, T
         InputError: An array is missing or damaged.
     """
     if ours.endswith("norm"):
+        if f"{name}/beta" not in variables and variables.relative():
+            return {f"{ours}.weight": variables.weight(f"{name}/gamma", axes=1)}
         parts = (("weight", "gamma"), ("bias", "beta"))
         return {f"{ours}.{part}": variables.weight(f"{name}/{x}", axes=1) for part, x in parts}
     weight = variables.weight(f"{name}/weight")

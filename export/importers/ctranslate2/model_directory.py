@@ -61,11 +61,12 @@ class Settings:
                 )
             start = config.text("decoder_start_token", begin if with_target_bos else end)
         epsilon = config.values.get("layer_norm_epsilon")
-        if epsilon is not None and not isinstance(epsilon, float):
+        if epsilon is None:
+            epsilon = 1e-6 if variables.relative() else 1e-5
+        if not isinstance(epsilon, float):
             raise config.setting_error("layer_norm_epsilon", "a number such as 1e-5 is required")
         return cls(
-            unknown, end, start, flag("add_source_eos", "with_source_eos"),
-            1e-5 if epsilon is None else epsilon,
+            unknown, end, start, flag("add_source_eos", "with_source_eos"), epsilon
         )  # fmt: skip
 
 

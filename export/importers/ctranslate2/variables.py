@@ -28,6 +28,10 @@ _IGNORED = {
 _MUST_BE_OFF = {"alibi", "alibi_use_positive_positions", "scale_alibi", "multi_query_attention"}
 
 
+#: Beginning of the names of T5's relative positions in a stack. Later layers have the same.
+RELATIVE = "layer_0/self_attention/relative_attention_"
+
+
 class Variables:
     """Arrays of a model file; `check_all_used` finds those that the conversion did not read."""
 
@@ -117,6 +121,10 @@ class Variables:
         """Return whether decoding starts with a zero embedding, as in Marian's models."""
         name = "decoder/start_from_zero_embedding"
         return name in self and bool(self.take(name).any())
+
+    def relative(self) -> bool:
+        """Return whether relative positions bias attention, as in T5's models."""
+        return f"encoder/{RELATIVE}bias" in self
 
     def check_all_used(self) -> None:
         """Raise an InputError if an array was not read, unless it is a flag that is off."""

@@ -16,7 +16,11 @@ from torch import Tensor
 from translate_trt.export.importers.hugging_face.directory import read_config, read_weights
 from translate_trt.export.importers.hugging_face.generation import Generation
 from translate_trt.export.importers.hugging_face.tokens import read_added_tokens, read_object
-from translate_trt.export.importers.imported import Imported, build_model
+from translate_trt.export.importers.imported import (
+    Imported,
+    build_model,
+    relative_positions,
+)
 from translate_trt.export.importers.input_files import find_file
 from translate_trt.export.importers.languages import tag_prompt
 from translate_trt.export.importers.matrices import Matrices
@@ -46,7 +50,6 @@ _BIAS = "block.0.layer.{}.relative_attention_bias.weight"
 _IGNORED = {f"decoder.{_BIAS.format('1.EncDecAttention')}"}
 # Sentinels of pre-training, which follow the pieces of the SentencePiece model.
 _SENTINEL = "<extra_id_{}>"
-_FARTHEST = 65_536
 
 
 def import_t5(directory: Path, spm: Path | None = None) -> Imported:
@@ -136,19 +139,19 @@ def _build(config: Config, tensors: Tensors, token_map: TokenMap) -> Transformer
     """Build the model from its configuration and tensors."""
     activation = _ACTIVATIONS[config.choice("feed_forward_proj", _ACTIVATIONS)]
     size, layers = config.integer("d_kv"), config.integer("num_layers")
-    buckets = config.integer("relative_attention_num_buckets")
-    distance = config.integer("relative_attention_max_distance")
-    if not 4 <= buckets < 2 * distance <= 2 * _FARTHEST:
-        raise config.setting_error(
-            "relative_attention_max_distance",
-            f"more than half of relative_attention_num_buckets, {buckets}, is required, up to "
-            f"{_FARTHEST:,}, and at least 4 buckets",
-        )
+    positions = relative_positions(
+        config.path,
+        config.integer("relative_attention_max_distance"),
+        *(tensors.table(f"{stack}.{_BIAS.format('0.SelfAttention')}") for stack in STACKS),
+    )
     source, target = (tensors.table(f"{stack}.embed_tokens.weight", _SHARED) for stack in STACKS)
     matrices = Matrices(source, target, tensors.table("lm_head.weight", _SHARED), None)
     matrices.check(config.path.parent, token_map, token_map)
     embeddings = matrices.remap(token_map, token_map)
     decoder_layers = config.values.get("num_decoder_layers")
+    epsilon = config.values.get("layer_norm_epsilon", 1e-6)
+    if not isinstance(epsilon, float):
+        raise config.setting_error("layer_norm_epsilon", "a number such as 1e-6 is required")
     model = ModelConfig(
         encoder_layers=layers,
         decoder_layers=layers if decoder_layers is None else config.integer("num_decoder_layers"),
@@ -159,11 +162,11 @@ def _build(config: Config, tensors: Tensors, token_map: TokenMap) -> Transformer
         dropout=0.0,
         norm="pre",
         rms_norm=True,
-        layer_norm_epsilon=config.values.get("layer_norm_epsilon", 1e-6),
+        layer_norm_epsilon=epsilon,
         activation=activation,
-        relative_positions=distance,
         scale_embedding=False,
         **embeddings.fields,
+        **positions.fields,
     )
 
     def read(name: str, ours: str) -> dict[str, Tensor]:
@@ -171,7 +174,7 @@ def _build(config: Config, tensors: Tensors, token_map: TokenMap) -> Transformer
         if ours.endswith("norm"):
             return {f"{ours}.weight": weight}
         if ours.endswith("query"):
-            weight = weight * math.sqrt(size)
+            weight = weight * math.sqrt(model.d_k)
         return {f"{ours}.weight": weight, f"{ours}.bias": torch.zeros(len(weight))}
 
     names = {stack: _stack(stack, activation == GATED) for stack in STACKS}
@@ -180,37 +183,8 @@ def _build(config: Config, tensors: Tensors, token_map: TokenMap) -> Transformer
         "scale_decoder_outputs", config.flag("tie_word_embeddings", True)
     ):
         modules["decoder_norm.weight"] *= model.d_model**-0.5
-    distances = {
-        f"{side}_distances": _by_distance(
-            tensors.table(f"{stack}.{_BIAS.format('0.SelfAttention')}"), distance, both
-        )
-        for side, stack, both in (("source", "encoder", True), ("target", "decoder", False))
-    }
     tensors.check_all_used(_IGNORED)
-    return build_model(model, embeddings.weights | modules | distances, tensors.path)
-
-
-def _by_distance(table: Tensor, most: int, both: bool) -> Tensor:
-    """Return the biases of all distances [D, H] from those of buckets [B, H].
-
-    Half of the buckets of a direction are distances by themselves; the others are logarithmic up to
-    the largest distance, which stands for all larger ones.
-
-    Args:
-        table: Biases of the buckets.
-        most: Largest distance, M.
-        both: Whether keys are on both sides of a query. The result then begins with the distance
-            -M, and half of the buckets are those of keys after the query.
-    """
-    buckets = len(table) // 2 if both else len(table)
-    exact = buckets // 2
-    distances = torch.arange(most + 1)
-    steps = torch.log(distances.float() / exact) / math.log(most / exact) * (buckets - exact)
-    far = (exact + steps.clamp(min=0).long()).clamp(max=buckets - 1)
-    before = torch.where(distances < exact, distances, far)
-    if not both:
-        return table[before]
-    return table[torch.cat((before.flip(0), buckets + before[1:]))]
+    return build_model(model, embeddings.weights | modules | positions.weights, tensors.path)
 
 
 #: Recognized by its model type.

@@ -158,6 +158,18 @@ RANDOM: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
             "output_bias": False, "decoder_layers": 2,
         },
     ),
+    "T5's relative positions, gated": (
+        {
+            "vocabularies": (SHARED, SHARED), "activation": Activation.GELUTanh, "ffn_glu": True,
+            "rms_norm": True, "relative_attention_bias": True, "biases": False, "tied": True,
+            "settings": {"scale_embeddings": False}, "config": {"add_source_eos": True},
+            "layers": (2, 2),
+        },
+        {
+            "norm": "pre", "activation": "gated-gelu", "rms_norm": True, "relative_positions": 9,
+            "layer_norm_epsilon": 1e-6, "value_size": 8, "scale_embedding": False, "tied": "all",
+        },
+    ),
     "half precision, no unknown token, scaled queries": (
         {
             "vocabularies": (UNKNOWN_LAST, UNKNOWN_LAST),

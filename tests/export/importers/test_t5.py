@@ -77,7 +77,8 @@ def test_logits(pair: Pair) -> None:
 @pytest.mark.parametrize(("beams", "penalty"), [(1, 1.0), (4, 0.6)])
 def test_search(beams: int, penalty: float, pair: Pair, shared: SharedFiles) -> None:
     options = SearchOptions(beams, penalty, "length", early_stopping=True, max_length=60)
-    pair.assert_same_search(pair.compiled(shared), options)
+    # Without absolute positions, so small a model does not learn to reverse.
+    pair.assert_same_search(pair.compiled(shared), options, most_truncated=200)
 
 
 def test_tokens(pair: Pair) -> None:
@@ -106,7 +107,7 @@ def test_decoding_token_by_token_is_decoding_at_once(pair: Pair) -> None:
     ("values", "message"),
     [
         ({"feed_forward_proj": "gated-silu"}, "feed_forward_proj"),
-        ({"relative_attention_max_distance": 2}, "half of relative_attention_num_buckets"),
+        ({"relative_attention_max_distance": 2}, "largest distance of relative positions is 2"),
         ({"vocab_size": 40}, "belongs to another model"),
         ({"model_type": "umt5"}, "model_type is"),
     ],
