@@ -79,7 +79,7 @@ def test_from_training_to_a_bundle(
     data: PreparedData, settings: dict[str, Any], shared: SharedFiles, tmp_path: Path
 ) -> None:
     changes = {
-        "steps": 80, "validate_every": 80, "checkpoint_every": 80, "average_checkpoints": 1,
+        "steps": 60, "validate_every": 60, "checkpoint_every": 60, "average_checkpoints": 1,
         "corpus_temperature": 5, "learning_rate": 1e-2, "dropout": 0.0, "batch_tokens": 1_000,
         "micro_batch_tokens": 1_000,
     }  # fmt: skip
