@@ -686,23 +686,23 @@ def check_trainable(config: ModelConfig) -> None:
 def config_from_json(kind: type[Config], values: object, path: Path) -> Config:
     """Make a configuration from the JSON of a run or a checkpoint.
 
+    Fields that came later than the file have their defaults, with which a model is what it was.
+
     Args:
         kind: Class of the configuration.
         values: JSON object of its fields.
         path: File of the JSON, for messages.
 
     Raises:
-        CheckpointError: A field is unknown, missing or out of range.
+        CheckpointError: A field is unknown or out of range.
     """
     if not isinstance(values, dict):
         raise CheckpointError(f"{path}: the {kind.__name__} is damaged: it is not a JSON object.")
-    known = {field.name for field in dataclasses.fields(kind)}
-    lacking = known - set(values)
-    if lacking or set(values) - known:
+    unknown = set(values) - {field.name for field in dataclasses.fields(kind)}
+    if unknown:
         raise CheckpointError(
-            f"{path}: the {kind.__name__} has unknown fields {sorted(set(values) - known)} and "
-            f"lacks {sorted(lacking)}; another version made it. "
-            "Train or import the model again."
+            f"{path}: the {kind.__name__} has unknown fields {sorted(unknown)}; a later version "
+            "made it. Update translate-trt, or train or import the model again."
         )
     try:
         return kind(**values)
