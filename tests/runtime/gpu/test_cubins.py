@@ -159,7 +159,7 @@ def test_kernels_do_not_spill(
 ) -> None:
     """16 s of CPU time for each; nothing else sees what the compiler makes of a kernel."""
     cubins = compile_kernels(kernels, architectures, processes=2)
-    assert len(cubins) == len(kernels) * len(architectures) > 30
+    assert len(cubins) == len(kernels) * len(architectures) > 20
     assert not [key for key, cubin in cubins.items() if cubin.stack or cubin.local_accesses]
     for (kernel, architecture), cubin in cubins.items():
         assert cubin.binary.startswith(b"\x7fELF")
