@@ -17,7 +17,7 @@ def orthogonalize(matrices: Tensor, steps: int = 5) -> Tensor:
     """Approximate U V^T of matrices U S V^T [B, R, C] by Newton-Schulz iterations.
 
     The iterations run in bfloat16 on a GPU. On a CPU they take float32: without instructions for
-    bfloat16, torch multiplies such matrices a hundred times slower.
+    bfloat16, torch multiplies such matrices many times slower.
     """
     a, b, c = _COEFFICIENTS
     x = matrices.to(torch.bfloat16 if matrices.is_cuda else torch.float32)
@@ -34,7 +34,7 @@ class Muon(torch.optim.Optimizer):
     """Gradient descent by orthogonalized Nesterov momentum, without weight decay.
 
     Updates are scaled to the root mean square of Adam's (Liu et al. 2025, "Muon is Scalable for LLM
-    Training"). Matrices of a shape are orthogonalized together: a tenth of the launches on a GPU.
+    Training"). Matrices of a shape are orthogonalized together, in fewer launches on a GPU.
 
     Args:
         matrices: Parameters of two axes.
