@@ -88,19 +88,13 @@ def data() -> None:
 )
 @click.option("--test-trees", type=PATH, multiple=True, help="Treebank for testing; repeatable.")
 @click.option(
-    "--valid",
-    nargs=2,
-    type=PATH,
-    multiple=True,
+    "--valid", nargs=2, type=PATH, multiple=True,
     help="Source, target for validation (with --from); repeatable.",
-)
+)  # fmt: skip
 @click.option(
-    "--test",
-    nargs=2,
-    type=PATH,
-    multiple=True,
+    "--test", nargs=2, type=PATH, multiple=True,
     help="Source, target for testing (with --from); repeatable.",
-)
+)  # fmt: skip
 @click.option(
     "--language-tags",
     is_flag=True,

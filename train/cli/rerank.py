@@ -67,14 +67,14 @@ comet_model_flag = click.option(
 @click.option(
     "--calibrate",
     metavar="REFERENCE",
-    help="Reference translations of the lines, to fit estimates of the quality of translations to: "
-    "the output is the file of --quality, and nothing is chosen.",
+    help="Reference translations of the lines. Fits quality estimates to them and writes the file "
+    "for --quality, instead of choosing translations.",
 )
 @click.option(
     "--quality",
     metavar="FILE",
-    help="File of --calibrate for the same model, by which hypotheses of --json have quality, the "
-    "sentence chrF to expect, and quality_spread, the standard deviation of its errors.",
+    help="File that --calibrate wrote for the same model. With --json, each hypothesis then has "
+    "quality, its expected sentence chrF, and quality_spread, the standard deviation of the error.",
 )
 def rerank(
     inputs: tuple[str, ...],
