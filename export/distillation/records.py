@@ -7,6 +7,7 @@ outputs of earlier ones, so a change is noticed by all stages that depend on it.
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import logging
@@ -33,6 +34,8 @@ class Stage:
         name: Name in messages and of the record, such as "train student-tiny".
         inputs: SHA-256 of each input by its name in messages.
         settings: JSON object of all settings that affect the outputs.
+        defaults: Dataclasses of the settings. One that a record lacks, since it came later, had its
+            default.
         repeats: Repeat the stage if they have changed, even if that is not forced: it takes minutes
             and loses nothing.
     """
@@ -40,6 +43,7 @@ class Stage:
     name: str
     inputs: Mapping[str, str]
     settings: Mapping[str, Any] = field(default_factory=dict)
+    defaults: tuple[type, ...] = ()
     repeats: bool = False
 
     @property
@@ -48,6 +52,17 @@ class Stage:
         value = {"inputs": dict(self.inputs), "settings": dict(self.settings)}
         restored: dict[str, Any] = json.loads(json.dumps(value))  # tuples become lists
         return restored
+
+    def complete(self, record: dict[str, Any]) -> dict[str, Any]:
+        """Return the record of an earlier run with the defaults of settings that it lacks."""
+        identity = record["identity"]
+        defaults = {
+            each.name: each.default
+            for kind in self.defaults
+            for each in dataclasses.fields(kind)
+            if each.name in self.settings and each.default is not dataclasses.MISSING
+        }
+        return record | {"identity": identity | {"settings": defaults | identity["settings"]}}
 
 
 @dataclass(frozen=True)
@@ -89,6 +104,8 @@ class Records:
         """
         path = self.home / f"{stage.name.replace(' ', '-')}.json"
         before = _read(path)
+        if before is not None:
+            before = stage.complete(before)
         same = before is not None and before["identity"] == stage.identity
         if before is not None and not same:
             differences = ", ".join(_differences(before["identity"], stage.identity))

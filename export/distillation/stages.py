@@ -24,7 +24,11 @@ from pathlib import Path
 
 from translate_trt.export.build_options import BuildOptions
 from translate_trt.export.compile import compile_bundle
-from translate_trt.export.distillation.distillation_options import DistillationOptions, Student
+from translate_trt.export.distillation.distillation_options import (
+    DistillationOptions,
+    SelectionOptions,
+    Student,
+)
 from translate_trt.export.distillation.pareto import Row, System, measure
 from translate_trt.export.distillation.records import Records, Stage, hash_of
 from translate_trt.export.distillation.selection import (
@@ -57,7 +61,8 @@ from translate_trt.runtime.serve.corpus.plan import PARQUET
 from translate_trt.runtime.serve.corpus.run import prepare_work, translate_inputs
 from translate_trt.runtime.serve.corpus.run_options import CorpusOptions, WorkerOptions
 from translate_trt.train.checkpoint import WEIGHTS, Checkpoint, open_checkpoint
-from translate_trt.train.config import TOKENIZER, preset
+from translate_trt.train.config import TOKENIZER, ModelConfig, TrainConfig, preset
+from translate_trt.train.data.corpora import PrepareOptions
 from translate_trt.train.data.prepare import INDEX, Preparation, prepare
 from translate_trt.train.data.text_sources import TextSource, language_of, read_sides
 from translate_trt.train.data.token_files import open_prepared
@@ -216,7 +221,8 @@ class Distillation:
         if terminology is not None:
             stage_inputs |= _inputs("glossary", [terminology.terminology], hashes)
             settings["terminology_ignore_case"] = terminology.terminology_ignore_case
-        return self._records.run(Stage("translate", stage_inputs, settings), run, out)
+        stage = Stage("translate", stage_inputs, settings, (SearchOptions,))
+        return self._records.run(stage, run, out)
 
     def _select(self, hashes: TextHashes, translated: Hashes) -> Hashes:
         """Select the training pairs."""
@@ -239,7 +245,7 @@ class Distillation:
         inputs = dict(translated) | _inputs("reference", references, hashes)
         settings = dataclasses.asdict(self._options.selection)
         del settings["keep_references"], settings["hypotheses"]  # of other stages
-        return self._records.run(Stage("select", inputs, settings), run)
+        return self._records.run(Stage("select", inputs, settings, (SelectionOptions,)), run)
 
     def _prepare(self, hashes: TextHashes, pairs: Hashes) -> Hashes:
         """Clean the pairs, train the vocabulary, and tokenize."""
@@ -269,7 +275,7 @@ class Distillation:
             inputs |= _inputs("glossary", [annotation.terminology], hashes)
             settings |= dataclasses.asdict(annotation)
             del settings["terminology"]  # a path
-        return self._records.run(Stage("prepare", inputs, settings), run)
+        return self._records.run(Stage("prepare", inputs, settings, (PrepareOptions,)), run)
 
     def _languages(self) -> tuple[str | None, str | None]:
         """Return the languages of the text: the search's, the teacher's, or the file's ending."""
@@ -337,7 +343,8 @@ class Distillation:
         settings = dataclasses.asdict(chosen.model) | dataclasses.asdict(chosen.train)
         settings |= with_common.settings | common
         del settings["vocabulary_size"]  # that of the data
-        return self._records.run(Stage(f"train {student.name}", data, settings), work, run)
+        stage = Stage(f"train {student.name}", data, settings, (ModelConfig, TrainConfig))
+        return self._records.run(stage, work, run)
 
     def _make(
         self, student: Student, hashes: TextHashes, training: Hashes, shortlist: Hashes

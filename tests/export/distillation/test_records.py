@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,23 @@ def test_a_finished_stage_is_skipped(tmp_path: Path) -> None:
     assert Records(tmp_path).run(STAGE, work) == first
     assert list(first) == ["out"]
     assert work.calls == [False]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Settings of a stage, one of which earlier revisions did not have."""
+
+    steps: int
+    later: str = "default"
+
+
+def test_a_setting_that_came_later_had_its_default(tmp_path: Path) -> None:
+    work = Work(tmp_path)
+    Records(tmp_path).run(Stage("x", {}, {"steps": 1}), work)
+    Records(tmp_path).run(Stage("x", {}, asdict(Settings(1)), (Settings,)), work)
+    assert len(work.calls) == 1
+    with pytest.raises(OutputError):
+        Records(tmp_path).run(Stage("x", {}, asdict(Settings(1, "other")), (Settings,)), work)
 
 
 def test_an_interrupted_stage_continues(tmp_path: Path) -> None:
