@@ -11,32 +11,14 @@
 # does nothing else. STEPS is the number of the teacher's steps, 12,000.
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 source scripts/students.sh
+source scripts/tatoeba.sh
 
 [ $# -ge 1 ] || { sed -n '2,12s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 data=$1 out=${2:-$root/distill-tatoeba}
 shift $(($# < 2 ? $# : 2))
 make_environment distill
 
-mkdir -p "$out"
-python - "$data" "$out" <<'PYTHON'
-import random
-import sys
-from pathlib import Path
-
-data, out = map(Path, sys.argv[1:])
-
-
-def read(name):
-    texts = ((data / f"tatoeba-{name}.en-de.{side}").read_text("utf-8") for side in ("en", "de"))
-    return [*zip(*(text.split("\n")[:-1] for text in texts), strict=True)]
-
-
-pairs = [*dict(reversed(read("testsets-union"))).items()]  # one German sentence per English one
-random.Random(1).shuffle(pairs)
-for part, some in (("train", read("train-minus-testsets")), ("valid", pairs[:1000]), ("test", pairs[1000:3000])):
-    for side, texts in zip(("en", "de"), zip(*some), strict=True):
-        (out / f"{part}.{side}").write_text("".join(f"{text}\n" for text in texts), "utf-8")
-PYTHON
+split_tatoeba "$data" "$out"
 
 # Small batches: in as many tokens, more steps learn more (docs/results.md, choices of speedrun).
 say "training the teacher"
