@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 
-import pytest
 from support.paths import ROOT
 
 
@@ -27,22 +26,3 @@ def test_every_report_is_rendered_into_whole_tables() -> None:
     shown = {name for one in (*declared["pages"]["sections"], *declared["pages"]["parts"])
              for name in one["reports"]}  # fmt: skip
     assert set(reports) - shown == {"vocabulary-selection"}  # docs/shortlist.md has its figures
-
-
-def test_expressions_are_a_subset_of_python() -> None:
-    from render import evaluate
-
-    names = {"one": {"a": [3, 1]}, "text": "abc", "total": 4}
-    for expression, expected in {
-        "[x * y for x in one['a'] if x > 1 for y in (1, 2)]": [3, 6],
-        "f'{total / 3:.2f} {text.upper() if total in (4, 5) else 0}'": "1.33 ABC",
-        "[*one['a'], *sorted(one['a'], key=lambda x: -x)][1:]": [1, 3, 1],
-        "{key: not value for key, value in one.items()}": {"a": False},
-        "total and '' or -total ** 2": -16,
-    }.items():
-        assert evaluate(expression, names) == expected
-    for refused in ("text.__class__", "(total := 1)"):
-        with pytest.raises(ValueError, match="cannot have"):
-            evaluate(refused, names)
-    with pytest.raises(KeyError):
-        evaluate("open('file')", names)
