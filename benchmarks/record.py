@@ -6,6 +6,7 @@
         --name multi30k --command "bash scripts/distill_multi30k.sh DATA OUT"
         --test test_2016_flickr
     python benchmarks/record.py recipes RUNS --data DATA [--comparison initialization]
+    python benchmarks/record.py levers OUT
     python benchmarks/record.py table3-check PRESET [ROW ...]
     python benchmarks/record.py table3-run RUN --data DATA --row h16 --preset base --out FILE
     python benchmarks/record.py table3 DIR [REPORT ...] [--note TEXT] [--out FILE]
@@ -13,6 +14,7 @@
 - run: settings, training, and the parity evidence of the bundle.
 - front: quality and speed of a teacher and its students, as `translate-trt distill` has measured.
 - recipes: trains small models by the recipes of a comparison of recipes.toml, and records them.
+- levers: what options of training gain, as scripts/levers.sh has measured.
 - table3-check tells before hours of training whether PRESET has all rows; table3-run reads the
   figures of a finished run; table3 prints the paper's Table 3 of the runs in DIR and of those in
   earlier tables, which may come from several calls of scripts/table3.sh, and writes one report.
@@ -20,6 +22,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 import math
@@ -154,6 +157,24 @@ def recipes(given: Namespace) -> Report:
         if (out / AVERAGED).exists():
             results[name] = {"changes": changes, "validation": validations(out)}
     return Report(results, baseline, name=given.comparison)
+
+
+@benchmark("levers", option("out", type=Path, help="output of scripts/levers.sh"), timed=False)
+def levers(given: Namespace) -> Report:
+    """Record what options of training gain."""
+    results = []
+    for path in sorted(given.out.glob("scores/*.json")):
+        option_, test = path.stem.split("--")
+        found = read_json(path)
+        without, with_ = found["systems"]
+        scores = {
+            name: [one["scores"][name]["score"] for one in (without, with_)]
+            for name in ("bleu", "chrf")
+        }
+        results.append({"option": option_, "test": test, "sentences": found["sentences"], **scores,
+                        "difference": with_["difference"]})  # fmt: skip
+    run = open_checkpoint(given.out / "baseline")
+    return Report(results, {"model": dataclasses.asdict(run.model), "train": run.train})
 
 
 # ---- Table 3 ----
