@@ -46,7 +46,7 @@ from translate_trt.runtime.backends import Settings
 from translate_trt.runtime.backends.onnxruntime import session_options
 from translate_trt.runtime.bundle.contract import MASKED, Contract
 from translate_trt.runtime.bundle.manifest import Limits
-from translate_trt.train.config import preset
+from translate_trt.train.config import ModelConfig, preset
 from translate_trt.train.model import Transformer
 
 # ---- exports ----
@@ -90,7 +90,7 @@ def export(given: Namespace) -> Report:
     samples: dict[str, Any] = {name: {"seconds": [], "gib": []} for name in exports}
     with tempfile.TemporaryDirectory() as temporary:
         saved = Path(temporary) / "checkpoint"
-        random_checkpoint(saved, "base", EXPORTED_VOCABULARY)
+        random_checkpoint(saved, ModelConfig(vocabulary_size=EXPORTED_VOCABULARY))
         for number in range(given.rounds):
             cache = Path(temporary) / f"cache-{number}"
             for name, targets in exports.items():

@@ -55,7 +55,7 @@ from translate_trt.runtime.bundle.contract import NEXT, Contract, request_values
 from translate_trt.runtime.bundle.manifest import Limits, read_manifest
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.train.checkpoint import open_checkpoint
-from translate_trt.train.config import END, START
+from translate_trt.train.config import END, START, preset
 from translate_trt.train.model import Transformer
 
 NO_GPU = 3  # exit code
@@ -253,7 +253,8 @@ def build(given: Namespace, system: str) -> Path:
     if bundle.exists():
         return bundle
     if not checkpoint.exists():
-        random_checkpoint(checkpoint, given.preset, given.vocabulary)
+        shape = dataclasses.replace(preset(given.preset).model, vocabulary_size=given.vocabulary)
+        random_checkpoint(checkpoint, shape)
     limits = limits_of(given)
     profiles = tuple(Profile(count, limits.max_source_length) for count in given.batches)
     options = BuildOptions(

@@ -86,9 +86,10 @@ from translate_trt.train.worker_processes import WorkerPool
 OUTPUT = option("--output", type=Path, required=True, help="directory that is made")
 
 
-def random_checkpoint(path: Path, name: str, vocabulary: int) -> None:
-    """Save a model of a preset with random weights, and a tokenizer that never sees text."""
+def random_checkpoint(path: Path, config: ModelConfig) -> None:
+    """Save a model with random weights, and a tokenizer that never sees text."""
     torch.manual_seed(0)
+    vocabulary = config.vocabulary_size
     tokenizer = sentencepiece_model_pb2.ModelProto()
     kinds = tokenizer.SentencePiece
     specials = {"<pad>": kinds.CONTROL, "<unk>": kinds.UNKNOWN, "<s>": kinds.CONTROL,
@@ -100,7 +101,6 @@ def random_checkpoint(path: Path, name: str, vocabulary: int) -> None:
     spec = tokenizer.trainer_spec
     spec.vocab_size, spec.pad_id, spec.unk_id = vocabulary, PAD, UNKNOWN
     spec.bos_id, spec.eos_id = START, END
-    config = dataclasses.replace(preset(name).model, vocabulary_size=vocabulary)
     weights = Transformer(config).state_dict()
     with tempfile.NamedTemporaryFile(suffix=".model") as file:
         Path(file.name).write_bytes(tokenizer.SerializeToString())

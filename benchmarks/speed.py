@@ -2,12 +2,15 @@
 
     python benchmarks/speed.py scaling MODEL TEXT [--rounds 3] [--precision int8]
     python benchmarks/speed.py steady --bundle DIR [--sentences 100000] [--max-length 16]
+    python benchmarks/speed.py depths [--layers 2 6]
 
 - scaling: 1 to 128 sentences of the text's median length in one batch; one sentence of 5 to 200
   tokens, cut from the text; a batch of 32 sentences with 1, 2, 4 ... threads. The memory of a point
   is the peak of a process that has translated nothing else.
 - steady: resident memory and sentences per second of one process over very many sentences of random
   tokens, with lengths drawn evenly from 1 to --longest, 500 in a call.
+- depths: memory and speed of two models of MADLAD-400 3B's width with random weights, and by the
+  line through both those of its 32 + 32 layers.
 
 The module also prepares side_by_side.py: it converts the model for each system and chooses how the
 cores are split and how large batches are. Every system gets the same weights, tokens, beam, length
@@ -18,11 +21,15 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
+import multiprocessing
 import os
+import resource
 import statistics
 import tempfile
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
@@ -31,7 +38,8 @@ from typing import Any
 
 import marian
 import numpy as np
-from harness import Report, alternate, benchmark, evenly, main, option, spread
+from harness import Report, alternate, benchmark, evenly, main, option, seconds_of, spread
+from models import random_checkpoint
 from roofline import Peaks, measure_peaks, work
 from systems import BEFORE, OURS, REQUIRED, Models, Process, Setting, convert, processes
 
@@ -41,11 +49,12 @@ from translate_trt.export.engines.options import EngineOptions
 from translate_trt.export.importers.recognition import recognize_directory
 from translate_trt.runtime import SearchOptions, Translator
 from translate_trt.runtime.bundle.contract import forced_token
-from translate_trt.runtime.bundle.manifest import SHORTLIST
+from translate_trt.runtime.bundle.manifest import SHORTLIST, read_manifest
 from translate_trt.runtime.errors import InputError, TranslateTrtError
 from translate_trt.runtime.io.lines import read_parallel
 from translate_trt.train import checkpoint as checkpoints
 from translate_trt.train.checkpoint import find_checkpoint, open_checkpoint
+from translate_trt.train.config import GATED, ModelConfig
 
 #: Rows of a comparison in their order: systems with their precisions.
 ROWS = {
@@ -430,6 +439,71 @@ def steady(given: Namespace) -> Report:
                 "workers": given.workers, "threads": threads,
                 "target": translator.target.name}  # fmt: skip
     return Report(results, settings, {"resident_mib": memory, "sentences_per_second": speed})
+
+
+# ---- a model too large for this machine ----
+
+#: MADLAD-400 3B (config.json of google/madlad400-3b-mt), but for its depth.
+MADLAD = ModelConfig(
+    vocabulary_size=256_000, d_model=1024, d_ff=8192, heads=16, key_size=128, value_size=128,
+    norm="pre", tied="input", activation=GATED, rms_norm=True, relative_positions=128,
+    scale_embedding=False, layer_norm_epsilon=1e-6,
+)  # fmt: skip
+MADLAD_LAYERS = 32
+SENTENCES = (1, 32)
+#: Tokens of a source and of its translation.
+SENTENCE_TOKENS = 24
+
+
+def translate_random(bundle: Path, rounds: int, threads: int) -> dict[str, Any]:
+    """Return the peak memory of this process and the seconds of batches of random sentences."""
+    translator = Translator(bundle, threads=threads)
+    vocabulary = translator.manifest.model.vocabulary_size
+    tokens = np.random.default_rng(1).integers(4, vocabulary, (max(SENTENCES), SENTENCE_TOKENS))
+    options = SearchOptions(beam_size=1, min_length=SENTENCE_TOKENS, max_length=SENTENCE_TOKENS)
+    ways = {
+        str(count): functools.partial(translator.translate_ids, tokens[:count].tolist(), options)
+        for count in SENTENCES
+    }
+    translator.translate_ids(tokens.tolist(), options)
+    samples = alternate({name: seconds_of(way) for name, way in ways.items()}, rounds)
+    memory = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return {"memory": memory, "seconds": {name: spread(one) for name, one in samples.items()}}
+
+
+@benchmark("depths", option("--layers", type=int, nargs=2, default=(2, 6), help="of each stack"))
+def depths(given: Namespace) -> Report:
+    """Measure int8 models of MADLAD-400 3B's width at two depths, and estimate its own."""
+    results: dict[str, Any] = {}
+    for count in given.layers:
+        shape = replace(MADLAD, encoder_layers=count, decoder_layers=count)
+        with tempfile.TemporaryDirectory() as temporary:
+            checkpoint, bundle = Path(temporary, "checkpoint"), Path(temporary, "bundle")
+            random_checkpoint(checkpoint, shape)
+            options = BuildOptions(("onnx-int8",), max_source_length=64, max_target_length=128)
+            context = multiprocessing.get_context("spawn")  # each process has its own peak
+            for work in ((compile_bundle, open_checkpoint(checkpoint), bundle, options),
+                         (translate_random, bundle, given.rounds, given.threads)):  # fmt: skip
+                with ProcessPoolExecutor(1, context) as process:
+                    found = process.submit(*work).result()
+            files = read_manifest(bundle).targets["onnx-int8"].files.values()
+            results[str(count)] = found | {"bytes": sum(file.bytes for file in files)}
+            print(f"  {count}", flush=True)
+    few, many = (results[str(count)] for count in given.layers)
+    steps = (MADLAD_LAYERS - given.layers[0]) / (given.layers[1] - given.layers[0])
+
+    def extended(less: float, more: float) -> float:
+        return less + steps * (more - less)
+
+    results[str(MADLAD_LAYERS)] = {
+        "estimated": True,
+        **{name: extended(few[name], many[name]) for name in ("memory", "bytes")},
+        "seconds": {
+            name: [extended(few["seconds"][name][0], many["seconds"][name][0])]
+            for name in few["seconds"]
+        },
+    }
+    return Report(results, {"model": dataclasses.asdict(MADLAD), "tokens": SENTENCE_TOKENS})
 
 
 if __name__ == "__main__":

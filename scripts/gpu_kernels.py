@@ -14,7 +14,7 @@ import re
 import sys
 import tempfile
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
@@ -41,6 +41,7 @@ from translate_trt.runtime.gpu.cubins import (
 )
 from translate_trt.runtime.gpu.launch import Launch
 from translate_trt.train.checkpoint import open_checkpoint
+from translate_trt.train.config import preset
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.append(str(ROOT / "benchmarks"))
@@ -57,12 +58,12 @@ _SIZES = {"S": 64, "P": 256}
 Cubins = dict[tuple[Specialization, int], Cubin]
 
 
-def record(preset: str, folder: Path) -> dict[int, list[AnyLaunch]]:
+def record(name: str, folder: Path) -> dict[int, list[AnyLaunch]]:
     """Launches of a step by batch size."""
-    random_checkpoint(folder / preset, preset, VOCABULARY)
-    bundle = folder / f"bundle-{preset}"
+    random_checkpoint(folder / name, replace(preset(name).model, vocabulary_size=VOCABULARY))
+    bundle = folder / f"bundle-{name}"
     options = BuildOptions(("torch-fp16",), engines=EngineOptions(profiles=(Profile(64, 256),)))
-    compile_bundle(open_checkpoint(folder / preset), bundle, options)
+    compile_bundle(open_checkpoint(folder / name), bundle, options)
     specs = read_manifest(bundle).targets["torch-fp16"].contract.graphs["step"]
     graph = bundle / "targets" / "torch-fp16" / "step.onnx"
     program = Program(graph, *specs, torch.device("meta"), kernels=True)
@@ -115,7 +116,7 @@ class Row:
 def table() -> Iterable[str]:
     """Lines of the table."""
     with tempfile.TemporaryDirectory() as folder:
-        steps = {preset: record(preset, Path(folder)) for preset in ("base", "student-tiny")}
+        steps = {name: record(name, Path(folder)) for name in ("base", "student-tiny")}
     rows: dict[str, Row] = {}
     for step in steps.values():
         known = set(rows)
@@ -137,14 +138,14 @@ def table() -> Iterable[str]:
     yield "|---" * (len(GPUS) + 7) + "|"
     for name, row in rows.items():
         yield _line(row.cells(name, cubins))
-    for preset, step in steps.items():
+    for name, step in steps.items():
         for size, launches in step.items():
             times = [
                 f"{total(launches, gpu, FLOOR, FLOOR):.0f} ({total(launches, gpu, FLOOR, own):.0f})"
                 for gpu in GPUS
                 for own in [DEPENDENT_FLOOR if gpu.architecture >= DEPENDENT_LAUNCHES else FLOOR]
             ]
-            yield _line([f"step of `{preset}` at {size}", str(len(launches)), *[""] * 5, *times])
+            yield _line([f"step of `{name}` at {size}", str(len(launches)), *[""] * 5, *times])
 
 
 def _line(cells: Sequence[str]) -> str:
