@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import math
 import re
 import statistics
@@ -138,38 +137,6 @@ def of_seeds(values: Sequence[float]) -> str:
         return ""
     mean = f"{statistics.mean(values):.2f}"
     return mean if len(values) == 1 else f"{mean} [{min(values):.2f}, {max(values):.2f}]"
-
-
-# ---- Table 1 ----
-
-#: Number of largest sizes that exponents are fitted to; small ones measure the cost of calls.
-FITTED = 3
-
-
-def curve(report: Report, growth: str, layer: str, run: str, figure: str) -> dict[int, float]:
-    """Return a layer's median "seconds", or "peak_bytes", by "length" or "width"."""
-    sizes = report["results"][growth]
-    found = {int(size): layers[layer][run][figure] for size, layers in sizes.items()}
-    return {size: value[0] if figure == "seconds" else value for size, value in found.items()}
-
-
-def exponent(values: Mapping[int, float]) -> float:
-    """Fit the exponent of growth at the largest sizes by least squares of logarithms."""
-    sizes = sorted(values)[-FITTED:]
-    fitted = statistics.linear_regression(
-        [math.log(size) for size in sizes], [math.log(values[size]) for size in sizes]
-    )
-    return fitted.slope
-
-
-def crossing(report: Report) -> str:
-    """Compare self-attention with the recurrent layer by length (section 4 of the paper)."""
-    attention, recurrent = (
-        curve(report, "length", layer, "training", "seconds")
-        for layer in ("self-attention", "recurrent")
-    )
-    faster = list(itertools.takewhile(lambda n: attention[n] < recurrent[n], sorted(attention)))
-    return f"here it is up to n = {faster[-1]:,}" if faster else "here it is for none of these n"
 
 
 # ---- GPUs ----

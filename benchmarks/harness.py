@@ -42,7 +42,7 @@ Option = Callable[[argparse.ArgumentParser], object]
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks/results"
 PACKAGES = ("translate-trt", "torch", "numpy", "onnx", "onnxruntime", "ctranslate2", "pymarian",
-            "joeynmt", "ray", "transformers")  # fmt: skip
+            "ray", "transformers")  # fmt: skip
 # Variables that limit the instructions a peer's library may use; "kernels" names our own.
 LIMITS = ("MKL_ENABLE_INSTRUCTIONS", "ONEDNN_MAX_CPU_ISA")
 CORES = os.cpu_count() or 1

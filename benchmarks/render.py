@@ -4,7 +4,7 @@
 
 `tables.toml` declares the tables. Every run overwrites them: to change a number, measure again.
 
-Expressions of the tables are Python's; they have FUNCTIONS, BUILTINS and the names of the report.
+Expressions of the tables are Python's; they have FUNCTIONS and the names of the report.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from harness import ROOT, machines_of, read_reports, shown
 
 END = "<!-- end -->"
 #: Packages whose versions stand beside the figures of reports with a word.
-_PACKAGES = {"torch": "", "onnxruntime": "", "joeynmt": "joeynmt", "ctranslate2": "ctranslate2",
+_PACKAGES = {"torch": "", "onnxruntime": "", "ctranslate2": "ctranslate2",
              "pymarian": "marian", "ray": "shard", "transformers": "transformers"}  # fmt: skip
 
 
@@ -68,15 +68,6 @@ def model(shape: Any) -> str:
     )
 
 
-def peaks(found: Any) -> str:
-    """Describe the measured peaks of a machine."""
-    tiles = f" ({found['tiles'] / 1e9:.0f} by tiles alone)" if found.get("tiles") else ""
-    return (
-        f"Peaks in that run: {found.int8 / 1e9:.0f} billion operations/s in 8 bits{tiles}, "
-        f"{found.fp32 / 1e9:.0f} in fp32, {found['copy'] / 1e9:.1f} GB/s copied."
-    )
-
-
 def where(report: Mapping[str, Any]) -> str:
     """Describe date, machine and versions in a sentence."""
     machine, versions = report["machine"], report["versions"]
@@ -96,22 +87,14 @@ FUNCTIONS: dict[str, Any] = {
     "first": lambda values: next(iter(values)),
     "last": lambda values: list(values.values())[-1],
     "lines": "\n".join,
-    "slashes": lambda values: " / ".join(map(str, values)),
     "ratio": shown,
-    **{one.__name__: one for one in (mib, model, optional, peaks, plural)},
-}
-
-# ---- expressions ----
-
-BUILTINS: dict[str, Any] = {
-    one.__name__: one
-    for one in (dict, enumerate, int, len, list, map, max, min, range, sorted, str, sum, zip)
+    **{one.__name__: one for one in (mib, model, optional, plural)},
 }
 
 
 def evaluate(expression: str, names: Mapping[str, Any]) -> Any:
     """Return the value of an expression of tables.toml, which is code of this repository."""
-    return eval(expression, {"__builtins__": {}, **BUILTINS, **names})
+    return eval(expression, {**names})
 
 
 # ---- layouts ----
