@@ -31,8 +31,10 @@ from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from time import perf_counter, sleep
+from time import perf_counter
 from typing import Any, TypeVar
+
+import psutil
 
 from translate_trt.runtime import TranslateTrtError, kernels
 
@@ -49,10 +51,6 @@ CORES = os.cpu_count() or 1
 #: Share of the cores' time, in percent, above which other processes disturb a measurement.
 BUSY = 5.0
 
-#: Columns of a JSON file; longer objects are broken, lists of numbers are not.
-_WIDTH = 120
-#: Significant digits of its numbers.
-_DIGITS = 7
 #: Kernels of a profile that a report lists, and characters of their names.
 _KERNELS, _NAME = 40, 110
 
@@ -91,7 +89,7 @@ class _Benchmark:
 
     def run(self, given: Namespace) -> None:
         """Measure, and write every report."""
-        busy = busy_percent() if self.timed else 0.0
+        busy = psutil.cpu_percent(0.5) if self.timed else 0.0
         if busy > BUSY:
             print(f"other processes take {busy:.0f} % of the cores' time", file=sys.stderr)
         found, out = self.measure(given), None
@@ -300,17 +298,6 @@ def kernels_of(run: Callable[[], object]) -> dict[str, Any]:
 # ---- the machine ----
 
 
-def busy_percent(seconds: float = 0.5) -> float:
-    """Return the share of all cores' time that processes take while this one sleeps (Linux)."""
-    times = []
-    for pause in (seconds, 0):
-        fields = Path("/proc/stat").read_text().partition("\n")[0].split()[1:9]
-        times.append((sum(map(int, fields)), int(fields[3]) + int(fields[4])))  # idle, waiting
-        sleep(pause)
-    total, idle = (b - a for a, b in zip(*times, strict=True))
-    return 100 * (1 - idle / max(total, 1))
-
-
 def machine() -> dict[str, Any]:
     """Describe this machine: processor, cores, memory, and the compiled kernels in use."""
     lines = Path("/proc/cpuinfo").read_text().splitlines()
@@ -358,7 +345,7 @@ def save(report: dict[str, Any], out: Path | None) -> Path:
     out.parent.mkdir(parents=True, exist_ok=True)
     # Replaced as a whole: a benchmark that writes after each case may be interrupted at any time.
     part = out.with_name(f"{out.name}.part")
-    part.write_text(dumps(report) + "\n")
+    part.write_text(json.dumps(rounded(report), indent=1) + "\n")
     part.replace(out)
     return out
 
@@ -372,24 +359,10 @@ def read_reports() -> dict[str, dict[str, Any]]:
     return newest
 
 
-def dumps(value: Any, indent: str = "") -> str:
-    """Format JSON with rounded numbers, and with a list or a small object on one line."""
-    if isinstance(value, float):
-        value = float(f"{value:.{_DIGITS}g}")
-    if not isinstance(value, dict | list) or not value:
-        return json.dumps(value)
-    inner = list(value.values() if isinstance(value, dict) else value)
-    if not any(isinstance(one, dict) for one in inner):
-        flat = [dumps(one) for one in inner]
-        if isinstance(value, dict):
-            pairs = zip(value, flat, strict=True)
-            line = "{" + ", ".join(f"{json.dumps(key)}: {one}" for key, one in pairs) + "}"
-        else:
-            line = f"[{', '.join(flat)}]"
-        if isinstance(value, list) or len(indent) + len(line) <= _WIDTH:
-            return line
-    deeper = indent + " "
-    if isinstance(value, list):
-        return "[\n" + ",\n".join(deeper + dumps(one, deeper) for one in inner) + f"\n{indent}]"
-    lines = (f"{deeper}{json.dumps(key)}: {dumps(one, deeper)}" for key, one in value.items())
-    return "{\n" + ",\n".join(lines) + f"\n{indent}}}"
+def rounded(value: Any) -> Any:
+    """Return JSON values with numbers of seven significant digits."""
+    if isinstance(value, dict):
+        return {name: rounded(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [rounded(one) for one in value]
+    return float(f"{value:.7g}") if isinstance(value, float) else value
