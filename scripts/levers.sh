@@ -48,9 +48,9 @@ if [ ! -e "$text/mono.de" ]; then
     paste "$text/train.en" "$text/train.de" | shuf --random-source=<(yes) >"$text/shuffled"
     head -n 20000 "$text/shuffled" | cut -f1 >"$text/few.en"
     head -n 20000 "$text/shuffled" | cut -f2 >"$text/few.de"
-    tail -n +20001 "$text/shuffled" | head -n 60000 | cut -f2 >"$text/mono.de"
     head -n 2000 "$multi30k/train.en" >"$text/french.en"
     head -n 2000 "$multi30k/train.fr" >"$text/french.fr"
+    sed -n '20001,80000p' "$text/shuffled" | cut -f2 >"$text/mono.de"
 fi
 few=(--from "$text/few.en" "$text/few.de" --valid "$text/valid.en" "$text/valid.de")
 
