@@ -224,7 +224,10 @@ def _check_targets(
     relative = next((one.path for one in checkpoints if one.model.relative_positions), None)
     for name, target in targets.items():
         if relative is not None and not target.relative_positions:
-            known = [name for name, one in TARGETS.items() if one.relative_positions]
+            known = [
+                other for other, one in TARGETS.items()
+                if one.relative_positions and one.precision == target.precision
+            ]  # fmt: skip
             raise OptionError(
                 f"{relative} has relative positions (T5), which {name} does not support; choose "
                 f"{' or '.join(known)}."

@@ -104,7 +104,7 @@ def make_contract(
         "marks": layout.marks,
         "recurrent": recurrent_size > 0,
         "caches": recurrent_size == 0,
-        "relative": relative,
+        "relative": relative and layout.slots is None,
         "free_slots": recurrent_size == 0 and layout.slots is None,
         "attention": attention,
     }

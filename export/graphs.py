@@ -188,6 +188,29 @@ class SharedSlots:
         own = self.slots[..., None] == torch.arange(ancestry.shape[2], device=ancestry.device)
         return torch.where(own, 0.0, ancestry)
 
+    def bias(
+        self, ancestry: Tensor, distances: Tensor, named: dict[str, Tensor]
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Add to an ancestry biases of distances to the tokens in its slots.
+
+        Args:
+            ancestry: [N, K, P].
+            distances: `Transformer.target_distances`.
+            named: Inputs of the step by name.
+
+        Returns:
+            Bias [N, H, K, P], and outputs of the step by name.
+        """
+        past = named["slot_positions"]
+        found, written = torch.onnx.ops.symbolic_multi_out(
+            f"{DOMAIN}::{RELATIVE_SLOT_BIAS}",
+            (ancestry, self.slots, named["positions"], past, distances),
+            dtypes=(ancestry.dtype, past.dtype),
+            shapes=((ancestry.shape[0], distances.shape[1], *ancestry.shape[1:]), past.shape),
+            version=VERSION,
+        )
+        return found, {f"{NEXT}slot_positions": written}
+
     def next_slots(self, ancestry: Tensor) -> tuple[Tensor, Tensor]:
         """Return free slots [N, K] for the next step, and whether fewer than K are free [N].
 
@@ -236,6 +259,15 @@ class StaticCaches:
         now = slots // self.beams == self.positions[:, None]  # [N, P]
         own = slots % self.beams == torch.arange(self.beams, device=slots.device)[:, None]  # [K, P]
         return torch.where(now[:, None] & own, 0.0, ancestry)
+
+    def bias(
+        self, ancestry: Tensor, distances: Tensor, named: dict[str, Tensor]
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """See `SharedSlots.bias`; the index of a slot tells the position of its token."""
+        positions = torch.arange(ancestry.shape[2], device=ancestry.device) // self.beams
+        rows = (self.positions[:, None] - positions).clamp(0, len(distances) - 1)  # [N, P]
+        by_head = F.embedding(rows, distances).transpose(1, 2)  # [N, H, P]
+        return ancestry[:, None] + by_head[:, :, None], {}
 
 
 class StepGraph(nn.Module):
@@ -396,15 +428,7 @@ class AttentionPast:
         self._bias: Tensor | None = None
         self._written: dict[str, Tensor] = {}
         if distances is not None:
-            past, ancestry = named["slot_positions"], self._ancestry
-            self._bias, written = torch.onnx.ops.symbolic_multi_out(  # [N, H, K, P]
-                f"{DOMAIN}::{RELATIVE_SLOT_BIAS}",
-                (ancestry, named["slots"], named["positions"], past, distances),
-                dtypes=(ancestry.dtype, past.dtype),
-                shapes=((ancestry.shape[0], distances.shape[1], *ancestry.shape[1:]), past.shape),
-                version=VERSION,
-            )
-            self._written[f"{NEXT}slot_positions"] = written
+            self._bias, self._written = caches.bias(self._ancestry, distances, named)
 
     def mix(self, index: int, layer: DecoderLayer, x: Tensor) -> Tensor:
         """Run the self-attention block of a layer for x [N, K, d_model]."""

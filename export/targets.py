@@ -63,6 +63,7 @@ _CPU = {
 }  # fmt: skip
 _FP16: tuple[Pass, ...] = (MixedPrecision(ir.DataType.FLOAT16), Simplify())
 _BF16: tuple[Pass, ...] = (MixedPrecision(ir.DataType.BFLOAT16), Simplify())
+_ONNX_FP16: tuple[Pass, ...] = (*_GPU_PASSES, *_FP16[:-1], Simplify(expand=True))
 _STATIC = {
     "fp16": (*_STATIC_PASSES, *_FP16),
     "bf16": (*_STATIC_PASSES, *_BF16),
@@ -72,7 +73,8 @@ _STATIC = {
 _FUSED = {precision: (*passes, FuseGpuOps()) for precision, passes in _STATIC.items()}
 # For TensorRT's step, after precision has been decided.
 _TENSORRT = {
-    precision: (*passes, AttentionSums(), Simplify()) for precision, passes in _STATIC.items()
+    precision: (*passes, AttentionSums(), Simplify(expand=True))
+    for precision, passes in _STATIC.items()
 }
 
 
@@ -99,7 +101,7 @@ class Target:
     plugin_passes: tuple[Pass, ...] = ()
     static: bool = False
     shortlist: bool = False
-    relative_positions: bool = False
+    relative_positions: bool = True
 
     @property
     def opset(self) -> int:
@@ -132,15 +134,13 @@ class Target:
 
 #: Targets by the name that `--target` takes.
 TARGETS: dict[str, Target] = {
-    "onnx-fp32": Target("onnxruntime", "fp32", _CPU["fp32"], relative_positions=True),
-    "onnx-int8": Target("onnxruntime", "int8", _CPU["int8"], relative_positions=True),
+    "onnx-fp32": Target("onnxruntime", "fp32", _CPU["fp32"]),
+    "onnx-int8": Target("onnxruntime", "int8", _CPU["int8"]),
     **{
-        f"onnx-{precision}{SHORTLIST}": Target(
-            "onnxruntime", precision, passes, shortlist=True, relative_positions=True
-        )
+        f"onnx-{precision}{SHORTLIST}": Target("onnxruntime", precision, passes, shortlist=True)
         for precision, passes in _CPU.items()
     },
-    "onnx-fp16": Target("onnxruntime", "fp16", (*_GPU_PASSES, *_FP16)),  # a CPU computes in FP32
+    "onnx-fp16": Target("onnxruntime", "fp16", _ONNX_FP16),  # a CPU computes in FP32
     **{
         f"{extra(package)}-{precision}": Target(
             package, precision, passes, package, plugin_passes, static=True
@@ -150,7 +150,9 @@ TARGETS: dict[str, Target] = {
         for plugin_passes in (with_plugins.get(precision, ()),)
     },
     **{
-        f"{backend}-{precision}": Target(backend, precision, passes, static=True)
+        f"{backend}-{precision}": Target(
+            backend, precision, passes, static=True, relative_positions=backend != CUDA
+        )
         for backend in (TORCH, CUDA)
         for precision, passes in _FUSED.items()
     },

@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 import onnx_ir as ir
 
-from translate_trt.export.fused_ops.declarations import OPERATORS
+from translate_trt.export.fused_ops.declarations import OPERATORS, RELATIVE_SOURCE_BIAS
 from translate_trt.export.fused_ops.fuse import FuseOps, Rules, norms_after_embedding
 from translate_trt.export.fused_ops.match_embedding import (
     lookup,
@@ -42,6 +42,7 @@ Found: TypeAlias = FusedNode | str | None
 #: Largest beam size of the kernels: a tile of 16 queries is the smallest that GPUs multiply.
 MOST_BEAMS = 16
 _TOO_MANY_BEAMS = Unavoidable(f"kernels have at most {MOST_BEAMS} beams")
+_BIASED_SCORES = Unavoidable("scores have biases of relative positions")
 
 
 def gpu_norm(node: ir.Node) -> Found:
@@ -209,6 +210,8 @@ def gpu_cached_attention(node: ir.Node) -> Found:
     heads, size = _heads(operand(node, 0))
     if len(set(sizes.tolist())) > 1:
         return Unavoidable("keys and values have different sizes")
+    if producer(_unclamped(operand(node, 3)), "Unsqueeze") is None:
+        return _BIASED_SCORES
     if _beams(context) > MOST_BEAMS:
         return _TOO_MANY_BEAMS
     caches = [operand(write, 0) for write in scatters]
@@ -295,6 +298,8 @@ def gpu_self_attention(node: ir.Node) -> Found:
     if split is None or written != list(split.outputs):
         return "queries, keys and values are not the outputs of one matmul, in this order"
     bias = _unclamped(operand(node, 3))
+    if producer(bias, RELATIVE_SOURCE_BIAS) is not None:
+        return _BIASED_SCORES
     if {"source_bias": bias} != graph_values(node, "outputs", "source_bias"):
         return "the mask is not that of the source"
     if context is None:
@@ -470,22 +475,22 @@ class FuseGpuOps(FuseOps):
     rules = RULES
     expected = Expected(
         # Two matmuls, the attention and two norms of a layer; one matmul of all cross-attentions,
-        # and its heads; the embedding; further norms.
+        # and its heads; the embedding; further norms. RMSNorm is none of them.
         encoder=lambda model: (
-            (4 + model.equal_heads) * model.encoder_layers
+            (2 + 2 * (not model.rms_norm) + model.equal_heads) * model.encoder_layers
             + (1 + model.equal_heads)
             + 1
-            + norms_after_embedding(model)
+            + norms_after_embedding(model) * (not model.rms_norm)
         ),
         source=lambda _: 1,  # the bias
         # Of a layer the matmul before self-attention or SSRU, either of these, three norms, the
         # query and the attention over the source, and the first matmul of the feed-forward block;
         # with an SSRU the order of its state; the embedding.
         step=lambda model: (
-            (5 + 3 * model.equal_heads) * model.self_attentions
-            + (8 + model.equal_heads) * model.ssrus
+            (5 + 3 * model.equal_heads - 3 * model.rms_norm) * model.self_attentions
+            + (8 + model.equal_heads - 3 * model.rms_norm) * model.ssrus
             + 1
-            + norms_after_embedding(model)
+            + norms_after_embedding(model) * (not model.rms_norm)
         ),
         # Candidates and selection, unless rules 13 to 15 take part; and the ancestry.
         search=lambda model: 2 * (not model.marks) + (model.self_attentions > 0),

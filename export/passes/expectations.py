@@ -24,6 +24,7 @@ class ModelShape:
         self_attentions: Number of decoder layers with self-attention.
         ssrus: Number of decoder layers with an SSRU.
         post_norm: Whether LayerNorm follows the residual sums.
+        rms_norm: Whether norms are RMSNorm.
         embedding_norm: Whether LayerNorm follows the embeddings.
         gated: Whether feed-forward layers have a third matrix.
         scaled_queries: Whether queries are multiplied by 1 / sqrt(d_k), which is 1 if d_k is 1.
@@ -41,6 +42,7 @@ class ModelShape:
     self_attentions: int
     ssrus: int
     post_norm: bool
+    rms_norm: bool
     embedding_norm: bool
     gated: bool
     scaled_queries: bool
@@ -61,6 +63,7 @@ class ModelShape:
             self_attentions=0 if config.is_recurrent else config.decoder_layers,
             ssrus=config.decoder_layers if config.is_recurrent else 0,
             post_norm=config.norm == "post",
+            rms_norm=config.rms_norm,
             embedding_norm=config.norm_embedding,
             gated=config.activation == GATED,
             scaled_queries=config.d_k > 1,

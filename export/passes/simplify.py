@@ -10,6 +10,7 @@ import onnx_ir as ir
 from onnx_ir.passes import common
 from onnxscript import optimizer, rewriter
 
+from translate_trt.export.fused_ops.matching import add_functions
 from translate_trt.export.passes.base import Outcome, Pass, RewritePass, Rule, rule_set
 from translate_trt.export.passes.expectations import Expected
 
@@ -18,16 +19,26 @@ _LARGEST_FOLDED = 1 << 14
 
 
 class Simplify(Pass):
-    """General-purpose optimizations of onnxscript and onnx-ir."""
+    """General-purpose optimizations of onnxscript and onnx-ir.
+
+    Args:
+        expand: Whether fused operators of the trace become their bodies, for targets whose runtime
+            has no kernels of them.
+    """
 
     name = "simplify"
     summary = "fold constants, merge equal nodes and constants, remove unused ones"
     expected = None
 
+    def __init__(self, expand: bool = False) -> None:
+        self._expand = expand
+
     def run(self, model: ir.Model) -> Outcome:
         """Rewrite the model in place; matches are the nodes removed."""
         before = len(model.graph)
         outputs = [(value.name, value.shape) for value in model.graph.outputs]
+        if self._expand:
+            add_functions(model)  # which are inlined next
         optimize(model)
         for step in (
             common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0),

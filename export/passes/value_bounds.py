@@ -1,9 +1,10 @@
 """Value bounds: how large the values of a graph can get for any input, proven, not calibrated.
 
 The bounds start at LayerNorm: whatever its input, a row of its output has at most the norm
-max|scale| sqrt(d_model) + |shift|. Cauchy-Schwarz then bounds every matmul with a constant matrix,
-column by column, and every query-key matmul by the norms of both. The result of an attention is a
-weighted mean of values and has their bound. Letters as in runtime/bundle/contract.py.
+max|scale| sqrt(d_model) + |shift|; RMSNorm has no shift. Cauchy-Schwarz then bounds every matmul
+with a constant matrix, column by column, and every query-key matmul by the norms of both. The
+result of an attention is a weighted mean of values and has their bound. Letters as in
+runtime/bundle/contract.py.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from translate_trt.export.fused_ops.declarations import RMS_NORM
 from translate_trt.export.passes.base import axes, constant
 from translate_trt.export.passes.bound import Bound, Vector
 from translate_trt.runtime.bundle.contract import NEXT
@@ -185,18 +187,24 @@ def _add(node: ir.Node, found: _Found) -> list[Bound] | None:
     return [first + second]
 
 
-def _swish(node: ir.Node, found: _Found) -> list[Bound] | None:
-    """x * sigmoid(x), whose second factor is at most 1."""
+def _multiply(node: ir.Node, found: _Found) -> list[Bound] | None:
+    """x * sigmoid(x), whose second factor is at most 1, or a gated layer's two halves."""
     for x, factor in (node.inputs, node.inputs[::-1]):
         producer = factor.producer() if factor is not None else None
         if producer is not None and producer.op_type == "Sigmoid" and producer.inputs[0] is x:
             bound = _get(x, found)
             return None if bound is None else [bound]
-    return None
+    first, second = (found.get(x) for x in node.inputs if x is not None)
+    if first is None or second is None or len(first.columns) != len(second.columns):
+        return None
+    norm = min(first.norm * second.largest, first.largest * second.norm)
+    return [Bound.of(first.columns * second.columns, norm)]
 
 
 def _layer_norm(node: ir.Node, found: _Found) -> list[Bound] | None:
     constants = [constant(x) for x in node.inputs[1:3]]
+    if node.op_type == RMS_NORM:
+        constants.append(np.zeros(1))
     scale, shift = constants if len(constants) == 2 else (None, None)
     if scale is None or shift is None:
         return None
@@ -326,7 +334,7 @@ def largest_score(node: ir.Node, bounds: Mapping[ir.Value, Bound]) -> float | No
 _RULES: dict[str, Callable[[ir.Node, _Found], list[Bound] | None]] = {
     # |relu(x)| and |gelu(x)| are at most |x|.
     **dict.fromkeys(("Identity", "Cast", "Relu", "Gelu"), _same),
-    "Mul": _swish,
+    "Mul": _multiply,
     "Gather": _gather,
     "Slice": _slice,
     "Unsqueeze": _unsqueeze,
@@ -336,7 +344,7 @@ _RULES: dict[str, Callable[[ir.Node, _Found], list[Bound] | None]] = {
     "TensorScatter": _append,
     "ScatterND": _scatter,
     "Add": _add,
-    "LayerNormalization": _layer_norm,
+    **dict.fromkeys(("LayerNormalization", RMS_NORM), _layer_norm),
     "MatMul": _matmul,
     "Split": _split,
     "Reshape": _reshape,

@@ -15,8 +15,8 @@ LETTERS = "NKSPWBRUD"
 STATIC = "KBRUD"
 
 #: What a tensor depends on: a shortlist; inputs of rules 13 to 15; self-attention with caches;
-#: slots of caches that a step selects; recurrent layers; biases of relative positions;
-#: cross-attention among the results.
+#: slots of caches that a step selects; recurrent layers; biases of relative positions of such
+#: slots; cross-attention among the results.
 Condition = Literal[
     "", "shortlist", "marks", "caches", "free_slots", "recurrent", "relative", "attention"
 ]

@@ -7,11 +7,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+import torch
 from support.compiled import compile_once
 from support.models import EVERYTHING_ELSE, T5, lively_model, save_imported_model
 from support.shared import SharedFiles
 from support.shortlists import listed_search, random_table
+from support.static_bundles import static_bundle
 from support.translations import assert_same, random_sources, share_of_same
+from torch import Tensor, nn
 
 from translate_trt.export.build_options import BuildOptions
 from translate_trt.export.compile import compile_bundle
@@ -23,6 +26,7 @@ from translate_trt.runtime.text.tokenizer import Tokenizer
 from translate_trt.runtime.translator import Translator
 from translate_trt.train.checkpoint import Checkpoint, open_checkpoint
 from translate_trt.train.evaluation.attention_maps import attend_sentence
+from translate_trt.train.model import Transformer
 from translate_trt.train.search import beam_search
 
 pytestmark = pytest.mark.slow
@@ -46,6 +50,8 @@ def compiled(
     """Compile a model with changes to the paper's."""
     size = Tokenizer(tokenizer, tokenizer).vocabulary_size
     model = lively_model(size, **changes)
+    if model.config.rms_norm:
+        enlarge(model)
     path = save_imported_model(model, directory / "checkpoint", tokenizer)
     checkpoint = open_checkpoint(path)
     shortlist = None
@@ -54,6 +60,20 @@ def compiled(
         random_table(checkpoint).save(shortlist)
     options = BuildOptions(targets, attention=True, shortlist=shortlist)
     return Compiled(checkpoint, compile_once(shared, checkpoint, options))
+
+
+@torch.no_grad()
+def enlarge(model: Transformer) -> None:
+    """Lift T5's residual sums and gated activations beyond FP16's range; translations stay."""
+    model.embedding.weight *= 12_000
+    for layer in (*model.encoder_layers, *model.decoder_layers):
+        for name, parameter in layer.named_parameters():
+            if ".output." in name or name.endswith("outer.bias"):
+                parameter *= 12_000
+            elif ".gate." in name:
+                parameter *= 24_000
+            elif name.endswith("outer.weight"):
+                parameter *= 0.5
 
 
 @pytest.fixture(scope="module")
@@ -85,14 +105,17 @@ def test_targets_are_equal_to_the_reference(everything_else: Checkpoint, bundle:
         assert share_of_same(found, expected) >= 0.5, target
 
 
-def test_relative_positions(
-    shared: SharedFiles, tmp_path_factory: pytest.TempPathFactory, tokenizer_model: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+@pytest.fixture(scope="module")
+def t5(
+    shared: SharedFiles, tmp_path_factory: pytest.TempPathFactory, tokenizer_model: Path
+) -> Compiled:
+    targets = ("onnx-fp32", "onnx-int8", "onnx-int8-shortlist", "torch-fp32")
+    return compiled(shared, T5, tmp_path_factory.mktemp("t5"), tokenizer_model, targets)
+
+
+def test_relative_positions(t5: Compiled, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Slots keep their positions when caches grow and rows move, in the search of 24 sentences."""
-    targets = ("onnx-fp32", "onnx-int8", "onnx-int8-shortlist")
-    directory = tmp_path_factory.mktemp("t5")
-    checkpoint, bundle = compiled(shared, T5, directory, tokenizer_model, targets)
+    checkpoint, bundle = t5
     sources = random_sources(24)
     model, best = checkpoint.load_model(), SearchOptions()
     expected = beam_search(model, sources, OPTIONS)
@@ -105,14 +128,37 @@ def test_relative_positions(
         found = Translator(bundle, target, threads=1).translate_ids(sources, best)
         scores = [[ours.score for [ours] in one] for one in (found, wanted)]
         assert np.isclose(*scores, rtol=0.1, atol=0.1).mean() >= 0.7, target
-    [report] = compare_layers(bundle, checkpoint, ["the dog runs"], targets[:1], threads=1)
-    assert report.first is None
+    ours = Translator(bundle, "torch-fp32", device="cpu").translate_ids(sources, OPTIONS)
+    assert_same(ours, expected)
+    lines, targets = ["the dog runs"], ("onnx-fp32", "torch-fp32")
+    reports = compare_layers(bundle, checkpoint, lines, targets, threads=1)
+    assert [report.first for report in reports] == [None, None]
     monkeypatch.setenv("TRANSLATE_TRT_KERNELS", "none")  # the bodies of the operators
     exact = Translator(bundle, "onnx-fp32", threads=1)
     assert_same(exact.translate_ids(sources, OPTIONS), expected)
-    for target in ("onnx-fp16", "torch-fp32", "tensorrt-fp16"):
-        with pytest.raises(OptionError, match=f"{target} does not support; choose onnx-fp32"):
-            compile_bundle(checkpoint, directory / "other", BuildOptions((target,)))
+    with pytest.raises(OptionError, match="cuda-fp16 does not support; choose onnx-fp16 or"):
+        compile_bundle(checkpoint, tmp_path / "other", BuildOptions(("cuda-fp16",)))
+
+
+@pytest.mark.parametrize(
+    "target",
+    ["onnx-fp16", "tensorrt-fp16", pytest.param("tensorrt-fp32", marks=pytest.mark.nightly)],
+)
+def test_residual_sums_beyond_fp16(target: str, t5: Compiled, tmp_path: Path) -> None:
+    """An emulation of 16 bits rounds and overflows as a GPU does."""
+    model, sources = t5.checkpoint.load_model(), random_sources(24, longest=12)
+    largest = {"decoder_norm": 0.0, "encoder.0.feed_forward.outer": 0.0}
+    for name in largest:
+
+        def record(_: nn.Module, inputs: tuple[Tensor], __: Tensor, name: str = name) -> None:
+            largest[name] = max(largest[name], float(inputs[0].abs().max()))
+
+        model.get_submodule(name).register_forward_hook(record)
+    expected = beam_search(model, sources, OPTIONS)
+    assert min(largest.values()) > 65_504
+    bundle = static_bundle(t5.checkpoint, t5.bundle, tmp_path / "bundle", target, "onnxruntime")
+    found = Translator(bundle, threads=1).translate_ids(sources, OPTIONS)
+    assert share_of_same(found, expected) >= 0.9
 
 
 def test_layers_are_those_of_the_reference(everything_else: Checkpoint, bundle: Path) -> None:

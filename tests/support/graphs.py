@@ -88,7 +88,8 @@ def build(
         nodes, "test", declare(inputs), declare(outputs), initializers,
         value_info=declare(known or {}),
     )  # fmt: skip
-    imports = [helper.make_opsetid("", opset), helper.make_opsetid("com.microsoft", 1)]
+    domains = {"com.microsoft": 1, **{one.domain: 1 for one in nodes}, "": opset}
+    imports = [helper.make_opsetid(*one) for one in domains.items()]
     proto = helper.make_model(graph, opset_imports=imports, ir_version=10)
     return ir.from_proto(onnx.shape_inference.infer_shapes(proto) if infer else proto)
 

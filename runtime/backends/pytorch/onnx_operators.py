@@ -232,6 +232,11 @@ def _reshape(attributes: Attributes) -> Call:
     return call
 
 
+def _rms_norm(attributes: Attributes) -> Call:
+    epsilon = attributes.get("epsilon", None)
+    return lambda x, scale: F.rms_norm(x, scale.shape, scale, epsilon)
+
+
 def _shape(attributes: Attributes) -> Call:
     start, end = attributes.get("start", 0), attributes.get("end", None)
     return lambda x: torch.tensor(x.shape[start:end], dtype=torch.int64)
@@ -368,6 +373,7 @@ OPERATORS: dict[str, Operator] = {
     "ReduceSum": Operator(_reduce(torch.sum), host=(1,)),
     "Relu": _plain(torch.relu),
     "Reshape": Operator(_reshape, host=(1,)),
+    "RmsNorm": Operator(_rms_norm),
     "Shape": Operator(_shape),
     "Sigmoid": _plain(torch.sigmoid),
     "Slice": _plain(_slice, host=(1, 2, 3, 4)),

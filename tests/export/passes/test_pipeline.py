@@ -108,8 +108,9 @@ def test_an_exception_of_a_library_is_reported_with_the_pass() -> None:
 
 SHAPE = ModelShape(
     encoder_layers=2, decoder_layers=2, cross_layers=2, self_attentions=2, ssrus=0,
-    post_norm=True, embedding_norm=False, gated=False, scaled_queries=True, scaled_embeddings=True,
-    equal_heads=True, attention=False, shortlist=False, static_caches=False, marks=True,
+    post_norm=True, rms_norm=False, embedding_norm=False, gated=False, scaled_queries=True,
+    scaled_embeddings=True, equal_heads=True, attention=False, shortlist=False,
+    static_caches=False, marks=True,
 )  # fmt: skip
 
 

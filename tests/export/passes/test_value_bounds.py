@@ -8,9 +8,11 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 from numpy.typing import NDArray
-from onnx import NodeProto
+from onnx import NodeProto, helper
 from support.graphs import Array, Axes, build, node, run, slots, weights
 
+from translate_trt.export.fused_ops.declarations import DOMAIN, RMS_NORM
+from translate_trt.export.fused_ops.matching import add_functions
 from translate_trt.export.passes.bound import Bound
 from translate_trt.export.passes.value_bounds import bound_of_constant, bounds_of
 
@@ -18,6 +20,7 @@ SIZE, HEADS = 8, 2
 X: dict[str, Axes] = {"x": ["N", "T", SIZE]}
 ROUNDING = 1 + 1e-5  # of float32, in sums of up to 100 terms
 NORM = node("LayerNormalization", "x scale shift", "n", axis=-1)
+RMS = helper.make_node(RMS_NORM, ["x", "scale"], ["n"], domain=DOMAIN, epsilon=1e-6)
 CONSTANTS: dict[str, Array] = {
     "scale": weights(SIZE), "shift": weights(SIZE, seed=1), "row": weights(SIZE, seed=5),
     "w": weights(SIZE, 6), "b": weights(6), "tall": weights(SIZE, 24), "wide": weights(24, SIZE),
@@ -25,6 +28,7 @@ CONSTANTS: dict[str, Array] = {
     "heads": np.array([0, 0, HEADS, SIZE // HEADS]), "joined": np.array([0, 0, SIZE]),
     "sizes": np.array([2, 3, 1]), "zero": np.array([0]), "one": np.array([1]), "two": np.array([2]),
     "three": np.array([3]), "last": np.array([-1]), "ids": np.array([0, 1, 0]),
+    "halves": np.array([12, 12]),
     "wider": np.array([1, 5, SIZE]), "vector": weights(11), "square": weights(SIZE, SIZE, seed=4),
     "bias": weights(5, 5), "wide_scale": weights(5, SIZE), "rows": np.array([3, 2]),
     "zeros": np.array([0, 0, 0]), "ends": np.array([1, 3, SIZE]), "most": np.array([1, 3, 5]),
@@ -47,6 +51,7 @@ def model(
         if "axis" in one.input:  # computed, so that ONNX infers no sizes
             known[one.output[0]] = ["N", "T", SIZE]
     given = build(nodes, inputs, {}, constants, opset=24, known=known, types=types)
+    add_functions(given)
     made = {value.name: value for one in given.graph for value in one.outputs}
     given.graph.outputs.extend(made[name] for name in names)
     return given
@@ -106,6 +111,9 @@ SOFTMAX = [NORM, *SPLIT, node("Transpose", "split", "kt", perm=[0, 2, 3, 1]),
 BOUNDED = {
     "LayerNormalization": [NORM],
     "its axis counted": [node("LayerNormalization", "x scale shift", "n", axis=2)],
+    "RMSNorm": [RMS],
+    "gated": [RMS, node("MatMul", "n tall", "t"), node("Split", "t halves", "a c", axis=-1),
+              node("Gelu", "a", "g", approximate="tanh"), node("Mul", "g c", "y")],
     "MatMul": [NORM, node("MatMul", "n w", "y")],
     "MatMul to more columns": [NORM, node("MatMul", "n tall", "t"), node("MatMul", "t wide", "y")],
     "Add of a bias": [NORM, node("MatMul", "n w", "p"), node("Add", "p b", "y")],
