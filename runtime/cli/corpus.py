@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import logging
 from collections import Counter
 from collections.abc import Iterable
@@ -21,7 +20,7 @@ from translate_trt.runtime.cli.bundle_flags import (
 from translate_trt.runtime.cli.command import Command, take
 from translate_trt.runtime.cli.format_flags import constraints_field_flag
 from translate_trt.runtime.cli.line_flags import markup_flag, unwrap_flag, words_flag
-from translate_trt.runtime.cli.names import field_option, output_option
+from translate_trt.runtime.cli.names import described_options, output_option
 from translate_trt.runtime.cli.output import print_lines
 from translate_trt.runtime.cli.search_flags import (
     n_best_flag,
@@ -35,20 +34,12 @@ from translate_trt.runtime.cli.search_flags import (
 from translate_trt.runtime.cli.shard_progress import ShardProgress
 from translate_trt.runtime.cli.structured_files import check_suffixes
 from translate_trt.runtime.io.report import columns
-from translate_trt.runtime.serve.corpus.run_options import (
-    INPUT_FORMATS,
-    CorpusOptions,
-    WorkerOptions,
-)
+from translate_trt.runtime.serve.corpus.run_options import CorpusOptions, WorkerOptions
 
 if TYPE_CHECKING:
     from translate_trt.runtime.serve.corpus.job import InputRecord
 
 log = logging.getLogger("translate_trt")
-
-
-_setting = functools.partial(field_option, CorpusOptions)
-_worker_setting = functools.partial(field_option, WorkerOptions)
 
 
 @click.command(cls=Command)
@@ -57,49 +48,20 @@ _worker_setting = functools.partial(field_option, WorkerOptions)
 @click.argument("inputs", nargs=-1, metavar="[INPUT]...")
 @output_option("Directory for the translations, one file per input under the same name.")
 @click.option("--force", is_flag=True, help="Replace the results of a run with other settings.")
-@_worker_setting("workers", "Number of workers. [all cores, or all GPUs]")
-@_worker_setting("cores", "Cores per worker; they share one copy of the weights.")
 @click.option(
     "--address", help="Address of a Ray cluster, host:port or auto. [a cluster on this machine]"
 )
-@_setting(
-    "column",
-    "Column to translate: its name in Parquet files; in TSV its number from 1, or its name.",
-)
-@_setting(
-    "input_format",
-    "Format of the lines of other files, which the output keeps: text, an object of JSON, or "
-    "columns separated by tabs.",
-    type=click.Choice(INPUT_FORMATS),
-)
-@_setting("header", "The first line of each TSV file has the names of the columns.")
-@_setting("field", "Field of JSON lines to translate.")
+@described_options(WorkerOptions)
+@described_options(CorpusOptions)
 @constraints_field_flag
-@_setting("shard_lines", "Approximate number of lines per shard.")
-@_setting("max_characters", "Maximum length of a line; longer lines are reported and left empty.")
-@_worker_setting("attempts", "Attempts per shard before the run gives it up.")
 @batch_tokens_flag
-@_worker_setting("device", "cpu or cuda. [a GPU if the target is made for one]")
 @trust_code_flag
 @search_flags
 @n_best_flag
 @translate_all_flag
 @split_flags
-@_setting(
-    "document",
-    "Translate each text of JSON lines or Parquet as a whole, and keep its structure. Implies "
-    "--split-sentences.",
-)
 @unwrap_flag
 @terminology_flags
-@_setting(
-    "json", "Write one JSON object per line, with all hypotheses, as `translate --json` does."
-)
-@_setting(
-    "alignments",
-    "Add word alignments in Pharaoh format, to JSON lines or columns of TSV. Needs a bundle "
-    "exported with --attention.",
-)
 @markup_flag
 @words_flag
 @click.option("--no-progress", is_flag=True, help="Show no progress.")

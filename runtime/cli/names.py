@@ -23,7 +23,10 @@ from translate_trt.runtime.io.lines import STDIN, check_input
 
 PATH = click.Path(path_type=Path)
 
-_TYPES: dict[str, Any] = {"int": int, "float": float, "str": str, "Path": PATH}
+_TYPES: dict[str, Any] = {
+    "int": int, "float": float, "str": str, "Path": PATH,
+    "tuple[int, ...]": int, "tuple[str, ...]": str,
+}  # fmt: skip
 
 
 def flag_of(field: dataclasses.Field[Any]) -> str:
@@ -71,21 +74,35 @@ def field_options(
     return together(*map(option, fields))
 
 
-def field_option(options: type[Any], name: str, help: str, **settings: Any) -> Callable[..., Any]:
+def described_options(options: type[Any]) -> Callable[..., Any]:
+    """Create the options that set the fields of `described`; see `field_option`."""
+    fields = dataclasses.fields(options)
+    return together(*(field_option(options, one.name) for one in fields if "help" in one.metadata))
+
+
+def field_option(
+    options: type[Any], name: str, help: str | None = None, **settings: Any
+) -> Callable[..., Any]:
     """Create the option that sets a field of a dataclass, with the field's type and default.
 
     Args:
         options: The dataclass.
         name: Name of the field; that of the option is like it.
-        help: Help text.
+        help: Help text; None for that of `described`.
         settings: Arguments of `click.option` that differ.
     """
     field = options.__dataclass_fields__[name]
-    kind = str(field.type).removesuffix(" | None")
-    usual: dict[str, Any] = {"is_flag": True}
-    if kind != "bool":
-        usual = {"type": _TYPES[kind], "default": field.default, "show_default": True}
-    return click.option(f"--{name.replace('_', '-')}", name, help=help, **usual | settings)
+    about = field.metadata
+    kind, choices = str(field.type).removesuffix(" | None"), about.get("choices")
+    usual: dict[str, Any] = {"help": help or about["help"], "default": field.default}
+    if kind == "bool":
+        usual["is_flag"] = True
+    else:
+        usual["type"] = click.Choice(choices) if choices else _TYPES[kind]
+        is_several = kind.startswith("tuple")
+        usual |= {"multiple": is_several, "show_default": not is_several}
+    flag = about.get("flag") or f"--{name.replace('_', '-')}"
+    return click.option(flag, name, **usual | settings)
 
 
 def output_option(help: str, required: bool = True, stdout: bool = False) -> Callable[..., Any]:

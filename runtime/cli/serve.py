@@ -17,9 +17,9 @@ from translate_trt.runtime.cli.bundle_flags import (
     trust_code_flag,
 )
 from translate_trt.runtime.cli.command import Command
-from translate_trt.runtime.cli.names import field_option
+from translate_trt.runtime.cli.names import described_options
 from translate_trt.runtime.errors import TranslateTrtError
-from translate_trt.runtime.serve.http.http_settings import APIS, HttpSettings
+from translate_trt.runtime.serve.http.http_settings import HttpSettings
 
 # Name, directory, and languages that the command line gives.
 NamedBundle = tuple[str, Path, tuple[str, str] | None]
@@ -41,9 +41,6 @@ def _parse_bundles(
     return found
 
 
-_setting = functools.partial(field_option, HttpSettings)
-
-
 @click.command(cls=Command)
 @click.argument("bundles", metavar="BUNDLE...", nargs=-1, callback=_parse_bundles)
 @target_flags
@@ -55,78 +52,11 @@ _setting = functools.partial(field_option, HttpSettings)
     help="Also serve the packages of Argos Translate in DIR, which the first start converts. "
     "[$ARGOS_PACKAGES_DIR, or ~/.local/share/argos-translate/packages]",
 )
-@_setting("host", "Address to listen on; 0.0.0.0 for all interfaces, :: for all with IPv6.")
-@_setting("port", "Port; 0 for any free one.")
-@_setting("workers", "Batches translated at once per bundle. [one per core, 2 on a GPU]")
-@_setting("threads", "CPU threads per worker. [1]")
+@described_options(HttpSettings)
 @batch_tokens_flag
 @cache_flag
 @device_flag
 @trust_code_flag
-@_setting(
-    "pivot",
-    "Language to translate through where no bundle joins two languages; others are used if it does "
-    "not join them. Empty: none.",
-)
-@_setting(
-    "watch_interval",
-    "Seconds between looks at the manifests: a bundle is reloaded when its own changes. 0: only on "
-    "SIGHUP and POST /admin/reload.",
-)
-@_setting("max_characters", "Maximum number of characters of a request.")
-@_setting("max_texts", "Maximum number of texts of a request.")
-@_setting("max_body_bytes", "Maximum size of a request's body.")
-@_setting("max_file_bytes", "Maximum size of the body of a request with a file.")
-@_setting("max_file_characters", "Maximum number of characters of the text of a file.")
-@_setting(
-    "max_beam_size",
-    "Maximum beam size, and number of alternatives; requests for more are refused.",
-)
-@_setting("timeout", "Seconds to answer a request in, and to read or render a file in.")
-@_setting("file_timeout", "Seconds to translate a file in.")
-@_setting("body_timeout", "Seconds to receive a request's head in, and then its body.")
-@_setting(
-    "max_requests",
-    "Maximum number of requests that are translated at the same time; further ones are refused "
-    "with 429.",
-)
-@_setting("max_cost", "Maximum sum of characters times beams of all requests that are translated.")
-@_setting("max_connections", "Maximum number of open connections.")
-@_setting(
-    "requests_per_minute",
-    "Requests per minute of an API key or, without one, an address; 0: any number.",
-)
-@_setting("api_keys", "TOML file of hashes of API keys, and their limits.")
-@_setting("require_api_key", "Refuse requests without an API key.")
-@_setting("protect_metrics", "Let only administrators' keys read /metrics.")
-@click.option(
-    "--cors-origin",
-    "cors_origins",
-    multiple=True,
-    help="Origin whose pages may use the server, such as https://example.com; may be repeated; '*' "
-    "for all.",
-)
-@_setting(
-    "trusted_proxies",
-    "Addresses or networks, separated by commas, whose X-Forwarded-For and -Proto are believed; "
-    "'*' for all.",
-)
-@click.option(
-    "--api",
-    "apis",
-    multiple=True,
-    type=click.Choice(APIS),
-    help="Further API to answer, beside LibreTranslate's; may be repeated.",
-)
-@click.option("--page/--no-page", default=True, help="Serve the web page at /. [yes]")
-@_setting("keep_alive", "Seconds that an idle connection stays open.")
-@_setting("health_timeout", "Seconds in which /health must have translated a word.")
-@_setting(
-    "drain_delay",
-    "Seconds after SIGTERM in which new requests are still answered, for load balancers that "
-    "notice the shutdown late.",
-)
-@_setting("drain_timeout", "Seconds to answer the requests in flight in, after --drain-delay.")
 @click.option(
     "--log-format",
     type=click.Choice(["json", "text"]),

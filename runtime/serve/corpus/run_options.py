@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from translate_trt.runtime.errors import OptionError
-from translate_trt.runtime.options import check_least
+from translate_trt.runtime.options import check_least, described
 from translate_trt.runtime.record_formats import check_column, check_line_options
 from translate_trt.runtime.text.glossary import Entry, Glossary
 
@@ -22,21 +22,37 @@ class CorpusOptions:
         OptionError: A number is out of range, or an option does not belong to the input format.
     """
 
-    shard_lines: int = 10_000  # approximate lines per shard of a text, rows of a Parquet file
-    column: str = "text"  # column of Parquet files and of TSV to translate
-    header: bool = False  # the first line of TSV has the names of its columns
-    max_characters: int = 10_000  # longer records are bad: no sentences, and hours of work
-    json: bool = False  # JSON lines with all hypotheses (runtime/json_lines.py) in place of text
-    alignments: bool = False  # align the words of lines and translations, in JSON
+    shard_lines: int = described(10_000, "Approximate number of lines per shard.")
+    column: str = described(
+        "text",
+        "Column to translate: its name in Parquet files; in TSV its number from 1, or its name.",
+    )
+    input_format: str = described(
+        TEXT, "Format of the lines of other files, which the output keeps: text, an object of "
+        "JSON, or columns separated by tabs.", choices=INPUT_FORMATS,
+    )  # fmt: skip
+    header: bool = described(False, "The first line of each TSV file has the names of the columns.")
+    field: str = described("text", "Field of JSON lines to translate.")
+    max_characters: int = described(
+        10_000, "Maximum length of a line; longer lines are reported and left empty."
+    )
+    document: bool = described(
+        False, "Translate each text of JSON lines or Parquet as a whole, and keep its structure. "
+        "Implies --split-sentences.",
+    )  # fmt: skip
+    json: bool = described(
+        False, "Write one JSON object per line, with all hypotheses, as `translate --json` does."
+    )
+    alignments: bool = described(
+        False, "Add word alignments in Pharaoh format, to JSON lines or columns of TSV. Needs a "
+        "bundle exported with --attention.",
+    )  # fmt: skip
     words: bool = False  # add the words of translations with their confidences, in JSON
-    input_format: str = TEXT  # format of the lines of all inputs but Parquet files
-    field: str = "text"  # field of JSON lines to translate
     constraints_field: str | None = None  # field of phrases that the translation must have
     markup: str | None = None  # keep the tags of html or xml, or the placeholders of text
     translate_all: bool = False  # also lines without letters
     split_sentences: bool = False  # translate the sentences of a line one by one
     split_language: str | None = None  # by the rules of this language; None: the source language
-    document: bool = False  # translate each text of JSON lines or Parquet as a document
     unwrap: bool = False  # join the lines of each paragraph of a document first
     # Entries of a glossary: a source phrase and its target phrases (docs/terminology.md).
     terminology: tuple[tuple[str, ...], ...] | None = None
@@ -97,11 +113,11 @@ class WorkerOptions:
         OptionError: A number is out of range.
     """
 
-    workers: int | None = None  # None: as many as the cluster can run
-    cores: int = 1  # cores per worker, which share one copy of the weights
-    attempts: int = 3  # attempts per shard before it is given up
+    workers: int | None = described(None, "Number of workers. [all cores, or all GPUs]")
+    cores: int = described(1, "Cores per worker; they share one copy of the weights.")
+    attempts: int = described(3, "Attempts per shard before the run gives it up.")
     batch_tokens: int | None = None  # source tokens per batch; None: the translator's default
-    device: str | None = None  # "cpu" or "cuda"; None: a GPU if the target needs one
+    device: str | None = described(None, "cpu or cuda. [a GPU if the target is made for one]")
     trust_code: bool = False  # allow a version-compatible engine to run the code it contains
 
     def __post_init__(self) -> None:

@@ -9,14 +9,10 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 from translate_trt.runtime.errors import OptionError
+from translate_trt.runtime.options import described
 
 # What browsers send as Origin: no path, and no slash at the end.
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/?#\s]+")
-# Fields that may be 0, which switches them off.
-_MAY_BE_ZERO = (
-    "port", "cache_mib", "requests_per_minute", "drain_delay", "watch_interval", "keep_alive",
-)  # fmt: skip
-
 
 #: APIs beside LibreTranslate's.
 APIS = ("deepl", "google", "openai")
@@ -30,57 +26,97 @@ class HttpSettings:
         OptionError: A value is out of range.
     """
 
-    host: str = "127.0.0.1"  # address to listen on; 0.0.0.0 for all interfaces
-    port: int = 5000  # 0: any free port
+    host: str = described(
+        "127.0.0.1", "Address to listen on; 0.0.0.0 for all interfaces, :: for all with IPv6."
+    )
+    port: int = described(5000, "Port; 0 for any free one.", least=0)
 
     # ---- bundles ----
     target: str | None = None  # target of every bundle; None: the first of each
     shortlist: bool = False  # use the targets' shortlist variants
-    workers: int | None = None  # batches at once per bundle; None: one per core, 2 on a GPU
-    threads: int | None = None  # CPU threads per worker; None: 1
+    workers: int | None = described(
+        None, "Batches translated at once per bundle. [one per core, 2 on a GPU]"
+    )
+    threads: int | None = described(None, "CPU threads per worker. [1]")
     batch_tokens: int | None = None  # source tokens per batch; None: the translator's default
     cache_mib: int = 0  # memory per bundle for results of earlier sentences
     device: str | None = None  # None: a GPU if the target is made for one
     trust_code: bool = False  # allow a version-compatible engine to run the code it contains
-    pivot: str = "en"  # language between two others that no bundle joins; empty: none
-    watch_interval: float = 0  # seconds between looks at the manifests; 0: no reload on change
+    pivot: str = described(
+        "en", "Language to translate through where no bundle joins two languages; others are used "
+        "if it does not join them. Empty: none.",
+    )  # fmt: skip
+    watch_interval: float = described(
+        0, "Seconds between looks at the manifests: a bundle is reloaded when its own changes. 0: "
+        "only on SIGHUP and POST /admin/reload.",
+    )  # fmt: skip
 
     # ---- limits of a request ----
-    max_characters: int = 20_000  # sum over its texts
-    max_texts: int = 1_000  # texts of an array
-    max_body_bytes: int = 1 << 20
-    max_file_bytes: int = 16 << 20  # of the body of a request with a file
-    max_file_characters: int = 400_000  # of the text of a file
-    max_beam_size: int = 16  # memory grows with the beam size: one request could exhaust it
-    timeout: float = 60  # seconds to answer in, and to read or render a file in
-    file_timeout: float = 600  # seconds to translate a file in
-    body_timeout: float = 10  # seconds to receive the body in, and before it the head
+    max_characters: int = described(20_000, "Maximum number of characters of a request.")
+    max_texts: int = described(1_000, "Maximum number of texts of a request.")
+    max_body_bytes: int = described(1 << 20, "Maximum size of a request's body.")
+    max_file_bytes: int = described(16 << 20, "Maximum size of the body of a request with a file.")
+    max_file_characters: int = described(
+        400_000, "Maximum number of characters of the text of a file."
+    )
+    # Memory grows with the beam size: one request could exhaust it.
+    max_beam_size: int = described(
+        16, "Maximum beam size, and number of alternatives; requests for more are refused."
+    )
+    timeout: float = described(
+        60, "Seconds to answer a request in, and to read or render a file in."
+    )
+    file_timeout: float = described(600, "Seconds to translate a file in.")
+    body_timeout: float = described(
+        10, "Seconds to receive a request's head in, and then its body."
+    )
 
     # ---- limits of all requests ----
-    max_requests: int = 1024  # unanswered requests; further ones are refused
-    max_cost: int = 4_000_000  # sum of characters times beams over the unanswered requests
-    max_connections: int = 4096
-    requests_per_minute: int = 0  # of an API key or, without one, an address; 0: no limit
+    max_requests: int = described(
+        1024, "Maximum number of requests that are translated at the same time; further ones are "
+        "refused with 429.",
+    )  # fmt: skip
+    max_cost: int = described(
+        4_000_000, "Maximum sum of characters times beams of all requests that are translated."
+    )
+    max_connections: int = described(4096, "Maximum number of open connections.")
+    requests_per_minute: int = described(
+        0, "Requests per minute of an API key or, without one, an address; 0: any number."
+    )
 
     # ---- access ----
-    api_keys: Path | None = None  # file of key hashes and their limits
-    require_api_key: bool = False  # refuse requests without a key
-    protect_metrics: bool = False  # /metrics needs the key of an administrator
-    cors_origins: tuple[str, ...] = ()  # origins whose pages may use the server; "*": all
-    trusted_proxies: str | None = None  # addresses or networks whose X-Forwarded-For is believed
-    page: bool = True  # serve the web page at /
-    apis: tuple[str, ...] = ()  # further APIs, of `APIS`
+    api_keys: Path | None = described(None, "TOML file of hashes of API keys, and their limits.")
+    require_api_key: bool = described(False, "Refuse requests without an API key.")
+    protect_metrics: bool = described(False, "Let only administrators' keys read /metrics.")
+    cors_origins: tuple[str, ...] = described(
+        (), "Origin whose pages may use the server, such as https://example.com; may be repeated; "
+        "'*' for all.", flag="--cors-origin",
+    )  # fmt: skip
+    trusted_proxies: str | None = described(
+        None, "Addresses or networks, separated by commas, whose X-Forwarded-For and -Proto are "
+        "believed; '*' for all.",
+    )  # fmt: skip
+    page: bool = described(True, "Serve the web page at /. [yes]", flag="--page/--no-page")
+    apis: tuple[str, ...] = described(
+        (), "Further API to answer, beside LibreTranslate's; may be repeated.",
+        flag="--api", choices=APIS,
+    )  # fmt: skip
 
     # ---- life of the process ----
-    keep_alive: float = 30  # seconds that an idle connection stays open
-    health_timeout: float = 5  # seconds to translate a word in
-    drain_delay: float = 0  # seconds after SIGTERM in which new requests are still answered
-    drain_timeout: float = 60  # seconds to answer the requests in flight in
+    keep_alive: float = described(30, "Seconds that an idle connection stays open.", least=0)
+    health_timeout: float = described(5, "Seconds in which /health must have translated a word.")
+    drain_delay: float = described(
+        0, "Seconds after SIGTERM in which new requests are still answered, for load balancers "
+        "that notice the shutdown late.",
+    )  # fmt: skip
+    drain_timeout: float = described(
+        60, "Seconds to answer the requests in flight in, after --drain-delay."
+    )
 
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
-            least = 0 if field.name in _MAY_BE_ZERO else 1
+            least = field.metadata.get("least", 0 if field.default == 0 else 1)
             if type(value) is int and value < least:
                 raise OptionError(f"{field.name} is {value}; it must be at least {least}.")
             is_time = type(value) is float or field.type == "float"

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from translate_trt.runtime.errors import OptionError
-from translate_trt.runtime.options import check_least
+from translate_trt.runtime.options import check_least, described
 
 
 @dataclass(frozen=True)
@@ -17,27 +17,42 @@ class ServerOptions:
         OptionError: A value is out of range.
     """
 
-    name: str = "translation"  # name of the model in the server's URLs
+    name: str = described("translation", "Name of the model in the server's URLs.")
 
     # ---- batching in the server ----
-    max_batch_size: int = 64  # maximum sentences per batch
-    preferred_batch_sizes: tuple[int, ...] = ()  # sizes sent without delay; empty: any size
-    queue_delay: int = 0  # maximum delay in microseconds to form a larger batch
-    capacity: int = 1024  # maximum requests in an instance
+    max_batch_size: int = described(64, "Maximum number of sentences per batch of the server.")
+    preferred_batch_sizes: tuple[int, ...] = described(
+        (), "Batch size that the server sends without delay; may be repeated. [any size]",
+        flag="--preferred-batch-size",
+    )  # fmt: skip
+    queue_delay: int = described(0, "Maximum delay in microseconds to form a larger batch.")
+    capacity: int = described(
+        1024, "Maximum number of requests in an instance; further requests are refused as "
+        "unavailable.",
+    )  # fmt: skip
 
     # ---- instances ----
-    instances: int = 1  # processes, each with its own weights; on GPUs, per GPU
-    workers: int | None = None  # batches at once in an instance; None: one per core, 2 on a GPU
-    threads: int | None = None  # CPU threads per worker; None: 1
+    instances: int = described(
+        1, "Number of processes, each with its own weights; on GPUs, per GPU."
+    )
+    workers: int | None = described(
+        None, "Batches translated at once in an instance. [one per core, or 2 on a GPU]"
+    )
+    threads: int | None = described(None, "CPU threads per worker. [1]")
     batch_tokens: int | None = None  # source tokens per batch; None: the translator's default
     cache_mib: int = 0  # memory of an instance for results of earlier sentences
-    device: str | None = None  # "cpu" or "cuda"; None: GPUs if the target needs them
+    device: str | None = described(None, "cpu or cuda. [GPUs if the target is made for them]")
     trust_code: bool = False  # allow a version-compatible engine to run the code it contains
 
-    # ---- limits of a request ----
-    max_beam_size: int = 16  # memory grows with the beam size: one request could exhaust it
-    max_characters: int = 10_000  # per text; longer texts are no sentences, and hours of work
-    max_cost: int = 1_000_000  # sum of characters times beams, which takes seconds
+    # ---- limits of a request: longer texts are no sentences, and memory grows with the beams ----
+    max_beam_size: int = described(16, "Maximum beam size; requests with a larger one are refused.")
+    max_characters: int = described(
+        10_000, "Maximum length of a text; requests with longer texts are refused."
+    )
+    max_cost: int = described(
+        1_000_000, "Maximum cost of a request: sum of characters times beam size over its "
+        "sentences.",
+    )  # fmt: skip
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[A-Za-z0-9_-][A-Za-z0-9._-]*", self.name):
@@ -45,10 +60,10 @@ class ServerOptions:
                 f"name is {self.name!r}; it must consist of letters, digits, '.', '_' and '-', and "
                 "must not begin with a '.'."
             )
-        for name, value in vars(self).items():
+        for field in fields(self):
+            value = getattr(self, field.name)
             if type(value) is int:
-                least = 0 if name in ("queue_delay", "cache_mib") else 1
-                check_least(least, **{name: value})
+                check_least(0 if field.default == 0 else 1, **{field.name: value})
         for size in self.preferred_batch_sizes:
             if not 1 <= size <= self.max_batch_size:
                 raise OptionError(
