@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
+from kernel_costs import GPUS, Gpu, Progress, bytes_of, seconds, warps_of
 
 from translate_trt.export.build_options import BuildOptions
 from translate_trt.export.compile import compile_bundle
@@ -30,10 +31,9 @@ from translate_trt.runtime.backends.pytorch.step_launches import (
     record_launches,
 )
 from translate_trt.runtime.bundle.manifest import read_manifest
-from translate_trt.runtime.gpu.costs import GPUS, Gpu, Progress, bytes_of, seconds
 from translate_trt.runtime.gpu.cubins import (
+    ARCHITECTURES,
     DEPENDENT_LAUNCHES,
-    MULTIPROCESSORS,
     Cubin,
     Specialization,
     compile_kernels,
@@ -100,8 +100,8 @@ class Row:
         if compiled:
             registers = sorted({cubin.registers for cubin in compiled})
             warps = [
-                min(cubin.warps for cubin in compiled if cubin.architecture == number)
-                for number in MULTIPROCESSORS
+                min(warps_of(cubin) for cubin in compiled if cubin.architecture == number)
+                for number in ARCHITECTURES
             ]
             resources = [
                 "-".join(map(str, dict.fromkeys((registers[0], registers[-1])))),
@@ -127,12 +127,12 @@ def table() -> Iterable[str]:
                 if name not in known:
                     rows.setdefault(name, Row()).launches.setdefault(size, []).append(launch)
     own = (x for row in rows.values() for x in row.launches[BATCHES[1]] if isinstance(x, Launch))
-    cubins = compile_kernels(map(specialize, own), [*MULTIPROCESSORS], processes=2)
+    cubins = compile_kernels(map(specialize, own), [*ARCHITECTURES], processes=2)
     spilled = {kernel.name for (kernel, _), cubin in cubins.items()
                if cubin.stack or cubin.local_accesses}  # fmt: skip
     if spilled:
         raise SystemExit(f"registers are spilled in {', '.join(sorted(spilled))}")
-    architectures = ", ".join(f"{number / 10}" for number in MULTIPROCESSORS)
+    architectures = ", ".join(f"{number / 10}" for number in ARCHITECTURES)
     yield _line(["kernel", "launches", "registers", "shared KB", f"warps of {architectures}",
                  *(f"MB at {size}" for size in BATCHES), *(gpu.name for gpu in GPUS)])  # fmt: skip
     yield "|---" * (len(GPUS) + 7) + "|"

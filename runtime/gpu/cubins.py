@@ -67,41 +67,8 @@ class Specialization:
     options: tuple[tuple[str, Any], ...]
 
 
-@dataclass(frozen=True)
-class Multiprocessor:
-    """Limits of a multiprocessor.
-
-    Attributes:
-        programs: Resident programs (CUDA's thread blocks).
-        warps: Resident warps.
-        shared: Shared memory in bytes.
-    """
-
-    programs: int
-    warps: int
-    shared: int
-
-
-#: Limits by compute capability, times ten: tables of the CUDA programming guide, "Features and
-#: technical specifications". These are the architectures that kernels are compiled for.
-MULTIPROCESSORS = {
-    80: Multiprocessor(32, 64, 164 << 10),
-    86: Multiprocessor(16, 48, 100 << 10),
-    89: Multiprocessor(24, 48, 100 << 10),
-    90: Multiprocessor(32, 64, 228 << 10),
-    100: Multiprocessor(32, 64, 228 << 10),
-    103: Multiprocessor(32, 64, 228 << 10),
-    120: Multiprocessor(24, 48, 100 << 10),
-    121: Multiprocessor(24, 48, 100 << 10),
-}
-
-# The same for all of them, from the same tables and from the occupancy calculator of the CUDA
-# toolkit (cuda_occupancy.h): registers of a quarter of a multiprocessor, which are allocated by
-# warp; shared memory that the system takes of a program, and its unit, in bytes.
-_QUARTER_REGISTERS = 16384
-_REGISTER_UNIT = 256
-_SYSTEM_SHARED = 1024
-_SHARED_UNIT = 128
+#: Compute capabilities, times ten, that kernels are compiled for.
+ARCHITECTURES = (80, 86, 89, 90, 100, 103, 120, 121)
 
 
 @dataclass(frozen=True)
@@ -132,23 +99,6 @@ class Cubin:
     stack: int
     local_accesses: int
 
-    @property
-    def programs(self) -> int:
-        """Number of programs that are resident on a multiprocessor at a time."""
-        limits = MULTIPROCESSORS[self.architecture]
-        warps = self.threads // 32
-        of_warp = _round_up(32 * self.registers, _REGISTER_UNIT)
-        by_registers = 4 * (_QUARTER_REGISTERS // of_warp) // warps
-        of_program = _round_up(self.shared + _SYSTEM_SHARED, _SHARED_UNIT)
-        return min(
-            limits.programs, limits.warps // warps, by_registers, limits.shared // of_program
-        )
-
-    @property
-    def warps(self) -> int:
-        """Number of warps that are resident on a multiprocessor at a time."""
-        return self.programs * self.threads // 32
-
 
 @dataclass(frozen=True)
 class Ptx:
@@ -166,10 +116,6 @@ class Ptx:
     entry: str
     threads: int
     shared: int
-
-
-def _round_up(value: int, unit: int) -> int:
-    return -(-value // unit) * unit
 
 
 def specialize(launch: Launch) -> Specialization:
@@ -219,7 +165,7 @@ def compile_kernels(
 
     Args:
         kernels: The kernels.
-        architectures: Compute capabilities, times ten, of `MULTIPROCESSORS`.
+        architectures: Those of `ARCHITECTURES`, or some of them.
         processes: Number of processes.
 
     Returns:

@@ -40,7 +40,7 @@ from translate_trt.runtime.backends.pytorch.step_launches import record_launches
 from translate_trt.runtime.bundle.contract import request_values
 from translate_trt.runtime.bundle.manifest import Limits, read_manifest
 from translate_trt.runtime.errors import BackendError, BundleError, OptionError
-from translate_trt.runtime.gpu.cubins import MULTIPROCESSORS
+from translate_trt.runtime.gpu.cubins import ARCHITECTURES
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.train.checkpoint import Checkpoint
 
@@ -160,7 +160,7 @@ def test_files_of_a_target(bundle: Path) -> None:
     cubins = {one["tensor"] for player in players for kernel in player.plan["kernels"]
               for one in kernel["cubins"].values()}  # fmt: skip
     assert read | cubins == set(tensors)
-    assert tuple(f"{number / 10}" for number in MULTIPROCESSORS) == CUBINS
+    assert tuple(f"{number / 10}" for number in ARCHITECTURES) == CUBINS
 
 
 def test_verify_names_the_target_with_the_same_graphs(
@@ -231,8 +231,8 @@ def test_encoders_run_at_powers_of_two_up_to_each_bucket() -> None:
 @pytest.mark.parametrize(
     ("named", "expected"),
     [
-        ((), tuple(MULTIPROCESSORS)),
-        (("portable",), tuple(MULTIPROCESSORS)),
+        ((), ARCHITECTURES),
+        (("portable",), ARCHITECTURES),
         (("9.0",), (90,)),
         (("12.1", "8.7"), (86, 121)),
     ],

@@ -11,7 +11,7 @@ import pytest
 from support.paths import ROOT
 from support.scripts import load_script
 
-from translate_trt.runtime.gpu.cubins import MULTIPROCESSORS
+from translate_trt.runtime.gpu.cubins import ARCHITECTURES
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def test_every_gpu_can_run_it(script: Any, tmp_path: Path) -> None:
     assembler = triton.knobs.nvidia.ptxas.path
     source = tmp_path / "copy_kernel.ptx"
     source.write_text(ptx(script))
-    for architecture in (75, *MULTIPROCESSORS):
+    for architecture in (75, *ARCHITECTURES):
         subprocess.run(
             [assembler, f"-arch=sm_{architecture}", source, "-o", tmp_path / "cubin"], check=True
         )

@@ -14,6 +14,7 @@ import torch
 from support.compiled import compile_once
 from support.models import save_model
 from support.paths import ROOT
+from support.scripts import load_script
 from support.shared import SharedFiles
 
 pytest.importorskip("triton", reason="Triton is not installed: pip install triton")
@@ -31,9 +32,7 @@ from translate_trt.runtime.bundle.manifest import read_manifest
 from translate_trt.runtime.errors import BackendError
 from translate_trt.runtime.gpu.activation import bias_activation
 from translate_trt.runtime.gpu.attention import beam_attention_mean
-from translate_trt.runtime.gpu.costs import Progress, bytes_of
 from translate_trt.runtime.gpu.cubins import (
-    MULTIPROCESSORS,
     Cubin,
     Specialization,
     compile_kernels,
@@ -50,6 +49,7 @@ from translate_trt.train.config import ModelConfig
 from translate_trt.train.model import Transformer
 
 pytestmark = pytest.mark.slow
+COSTS = load_script("kernel_costs")
 
 #: Decoders by name, with their beam size; all have the width of `base`.
 DECODERS: dict[str, tuple[int, dict[str, Any]]] = {
@@ -164,7 +164,8 @@ def test_kernels_do_not_spill(
     for (kernel, architecture), cubin in cubins.items():
         assert cubin.binary.startswith(b"\x7fELF")
         assert cubin.entry == kernel.name
-        assert 8 <= cubin.warps <= MULTIPROCESSORS[architecture].warps, (kernel, cubin.registers)
+        limits = COSTS.MULTIPROCESSORS[architecture]
+        assert 8 <= COSTS.warps_of(cubin) <= limits.warps, (kernel, cubin.registers)
         assert cubin.parameters[: len(kernel.types)] == kernel.types
         assert [name for name, _ in cubin.parameters[-2:]] == ["global_scratch", "profile_scratch"]
 
@@ -237,8 +238,8 @@ def test_programs_of_a_multiprocessor(
     architecture: int, threads: int, registers: int, memory: int, programs: int
 ) -> None:
     cubin = Cubin(architecture, b"", "", (), threads, memory, registers, 0, 0)
-    assert cubin.programs == programs
-    assert cubin.warps == programs * threads // 32
+    assert COSTS.programs_of(cubin) == programs
+    assert COSTS.warps_of(cubin) == programs * threads // 32
 
 
 # ---- costs ----
@@ -256,15 +257,15 @@ def test_bytes_of_launches(shared_files: tuple[SharedFiles, Path]) -> None:
     of_kernels = {
         launch.kernel.__name__: launch for launch in launches if isinstance(launch, Launch)
     }
-    progress = Progress(position=10, live_slots=1.5, source_tokens=20)
+    progress = COSTS.Progress(position=10, live_slots=1.5, source_tokens=20)
     n, k, h, d, s = 2, 4, 8, 64, 48
     rows, caches = n * k * h * d, n * h * d * 2
-    assert bytes_of(of_kernels["beam_attention_kernel"], progress) == (
+    assert COSTS.bytes_of(of_kernels["beam_attention_kernel"], progress) == (
         2 * (2 * rows + caches * 20) + 4 * n * s + n
     )
-    assert bytes_of(of_kernels["cached_attention_kernel"], progress) == (
+    assert COSTS.bytes_of(of_kernels["cached_attention_kernel"], progress) == (
         2 * (4 * rows + caches * (10 * 1.5 + k)) + 4 * n * k * 10 * k + 8 * n + n
     )
-    assert bytes_of(of_kernels["embed_kernel"], progress) == (
+    assert COSTS.bytes_of(of_kernels["embed_kernel"], progress) == (
         (2 + 4 + 2) * rows + 4 * n * h * d + 8 * n * k + 8 * n
     )

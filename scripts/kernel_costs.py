@@ -1,10 +1,11 @@
-"""Bytes of a launch, and the shortest time that they take on a GPU: computed, not measured."""
+"""Warps, bytes and the shortest time of a launch on a GPU: computed, not measured."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from translate_trt.runtime.gpu.cubins import Cubin
 from translate_trt.runtime.gpu.launch import Launch
 
 
@@ -114,3 +115,58 @@ def seconds(gpu: Gpu, size: float, operations: float = 0, floor: float = 0) -> f
         floor: Seconds of a launch that does nothing.
     """
     return max(size / gpu.bandwidth, operations / gpu.peak, floor)
+
+
+@dataclass(frozen=True)
+class Multiprocessor:
+    """Limits of a multiprocessor.
+
+    Attributes:
+        programs: Resident programs (CUDA's thread blocks).
+        warps: Resident warps.
+        shared: Shared memory in bytes.
+    """
+
+    programs: int
+    warps: int
+    shared: int
+
+
+#: Limits by compute capability, times ten: tables of the CUDA programming guide, "Features and
+#: technical specifications".
+MULTIPROCESSORS = {
+    80: Multiprocessor(32, 64, 164 << 10),
+    86: Multiprocessor(16, 48, 100 << 10),
+    89: Multiprocessor(24, 48, 100 << 10),
+    90: Multiprocessor(32, 64, 228 << 10),
+    100: Multiprocessor(32, 64, 228 << 10),
+    103: Multiprocessor(32, 64, 228 << 10),
+    120: Multiprocessor(24, 48, 100 << 10),
+    121: Multiprocessor(24, 48, 100 << 10),
+}
+
+# The same for all of them, from the same tables and from the occupancy calculator of the CUDA
+# toolkit (cuda_occupancy.h): registers of a quarter of a multiprocessor, which are allocated by
+# warp; shared memory that the system takes of a program, and its unit, in bytes.
+_QUARTER_REGISTERS = 16384
+_REGISTER_UNIT = 256
+_SYSTEM_SHARED = 1024
+_SHARED_UNIT = 128
+
+
+def programs_of(cubin: Cubin) -> int:
+    """Return the number of programs that are resident on a multiprocessor at a time."""
+    limits, warps = MULTIPROCESSORS[cubin.architecture], cubin.threads // 32
+    of_warp = _round_up(32 * cubin.registers, _REGISTER_UNIT)
+    by_registers = 4 * (_QUARTER_REGISTERS // of_warp) // warps
+    of_program = _round_up(cubin.shared + _SYSTEM_SHARED, _SHARED_UNIT)
+    return min(limits.programs, limits.warps // warps, by_registers, limits.shared // of_program)
+
+
+def warps_of(cubin: Cubin) -> int:
+    """Return the number of warps that are resident on a multiprocessor at a time."""
+    return programs_of(cubin) * cubin.threads // 32
+
+
+def _round_up(value: int, unit: int) -> int:
+    return -(-value // unit) * unit
