@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import click
-from click.testing import CliRunner
 from support.paths import ROOT
 
 from translate_trt.runtime.cli import main
@@ -36,13 +35,6 @@ def listed(*heads: str) -> list[str]:
     return [span.split()[0] for options, _ in rows for span in re.findall(r"`([^`]+)`", options)]
 
 
-def arguments(function: Callable[..., object]) -> list[str]:
-    """Names of the arguments of a function of CTranslate2, whose signature is in its text."""
-    assert function.__doc__ is not None
-    signature = function.__doc__.split(") ->", 1)[0]
-    return re.findall(r"(?:[(,] )(\w+): ", signature.replace("(self", "( self", 1))[1:]
-
-
 def our_flags(command: click.Command) -> Iterator[str]:
     yield from (name for parameter in command.params for name in parameter.opts)
     if isinstance(command, click.Group):
@@ -66,17 +58,3 @@ def test_answers_are_complete_and_name_flags_that_exist() -> None:
             assert reasonless is None, options
             unknown = {*re.findall(r"(?<![\w-])--[a-z][\w-]*", answer)} - flags
             assert not unknown, options
-
-
-def test_names_of_other_toolkits_are_answered_on_the_command_line() -> None:
-    run = CliRunner().invoke
-    for arguments, message in (
-        (["translate", "--seed", "3"], "--sampling-seed"),
-        (["translate", "--num_beams=4"], "--beam-size"),
-        (["corpus", "--nbest", "4"], "--n-best"),
-        (["info", "--seed", "3"], "'--seed'"),
-        (["translate", "--marcup", "html"], "mean '--markup'?"),
-    ):
-        result = run(main, arguments)
-        assert result.exit_code == 2
-        assert message in result.output

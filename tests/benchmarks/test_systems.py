@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pytest
 import torch
 from support.marian_peer import needs_marian
@@ -22,7 +20,6 @@ from translate_trt.train.checkpoint import open_checkpoint
 from translate_trt.train.config import END, START, UNKNOWN
 from translate_trt.train.model import Transformer
 from translate_trt.train.search import beam_search
-from translate_trt.train.shortlist.table import Shortlist, shared_copies, tokenizer_hash
 
 if TYPE_CHECKING:
     from systems import Models, Setting
@@ -31,8 +28,6 @@ pytestmark = pytest.mark.slow
 
 SOURCES = [[5, 9, 11, 30, 8, 14], [7, 7, 21], [33, 12, 4, 6], [35, 5]]
 ORDER = [2, 0, 1, 3]
-#: Tokens of every list, and those that every source token brings.
-FREQUENT, BROUGHT = range(22, 40), range(8, 12)
 #: Marian's int8 matmuls need multiples of 64.
 MARIAN: dict[str, Any] = {
     "layer_norm_epsilon": 1e-6, "sinusoid": "tensor2tensor", "output_bias": True, "d_model": 64,
@@ -51,30 +46,14 @@ def models_with(directory: Path, tokenizer: Path, **changes: Any) -> Models:
     return Models(save_model(model, directory / "run", tokenizer), directory / "bundle", directory)
 
 
-def table_of(models: Models) -> Path:
-    """Write a shortlist in which every source token brings the same, as peers list by batch."""
-    checkpoint = open_checkpoint(models.checkpoint)
-    size, frequent = checkpoint.model.vocabulary_size, np.array([END, *FREQUENT], np.int32)
-    brought = np.tile(np.array(BROUGHT, np.int32), (size, 1))
-    brought[: END + 1] = 0
-    path, count = models.converted / "table.safetensors", len(frequent)
-    Shortlist(
-        frequent, np.ones(count, np.int64), np.zeros((size, count), np.float32), brought,
-        np.tile(np.float32([0.5, 0.2, 0.1, 0.0]), (size, 1)), shared_copies(size), size,
-        tokenizer_hash(*checkpoint.tokenizers), 1, 1,
-    ).save(path)  # fmt: skip
-    return path
-
-
-def translate(setting: Setting, models: Models, table: Path | None = None) -> list[list[int]]:
+def translate(setting: Setting, models: Models) -> list[list[int]]:
     """Return the translations of the sources by a process of the system."""
     from systems import OURS, Process, convert
 
     if setting.system == OURS:
-        ending = "-shortlist" if setting.shortlist else ""
-        options = BuildOptions((f"onnx-{setting.precision}{ending}",), shortlist=table)
+        options = BuildOptions((f"onnx-{setting.precision}",))
         compile_bundle(open_checkpoint(models.checkpoint), models.bundle, options)
-    convert(setting, models, table)
+    convert(setting, models)
     with Process(setting, models) as process:
         process.ask("sources", sources=SOURCES)
         answer = process.translate(ORDER)
@@ -95,14 +74,11 @@ def expected(model: Transformer, times: int | None = None) -> list[list[int]]:
     return found
 
 
-_NIGHTLY = (("translate-trt", "fp32"), ("ctranslate2", "int8"), ("torch", "fp32"),
-            ("transformers", "fp32"))  # fmt: skip
-
-
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("system", "precision"),
-    [("translate-trt", "int8"), ("ctranslate2", "fp32"),
-     *(pytest.param(*one, marks=pytest.mark.nightly) for one in _NIGHTLY)],
+    [("translate-trt", "fp32"), ("translate-trt", "int8"), ("ctranslate2", "fp32"),
+     ("ctranslate2", "int8"), ("torch", "fp32"), ("transformers", "fp32")],
 )  # fmt: skip
 def test_a_system_translates_as_the_reference(
     system: str, precision: str, tmp_path: Path, tokenizer_model: Path
@@ -129,19 +105,6 @@ def test_marian_translates_as_the_reference(
     models = models_with(tmp_path, tokenizer_model, **MARIAN, decoder_mixer=mixer)
     found = translate(Setting("marian", "fp32", beam_size=1), models)
     assert found == expected(open_checkpoint(models.checkpoint).load_model(), times=3)
-
-
-@pytest.mark.nightly
-def test_peers_have_the_same_shortlist(tmp_path: Path, tokenizer_model: Path) -> None:
-    from systems import Setting
-
-    models = models_with(tmp_path, tokenizer_model)
-    table = table_of(models)
-    setting = Setting("translate-trt", "fp32", beam_size=1, shortlist=True)
-    found = translate(setting, models, table)
-    assert found == translate(replace(setting, system="ctranslate2"), models, table)
-    assert {token for tokens in found for token in tokens} <= {*FREQUENT, *BROUGHT}
-    assert found != expected(open_checkpoint(models.checkpoint).load_model())
 
 
 @pytest.mark.parametrize(("mixer", "norm"), [("self-attention", "post"), ("ssru", "pre")])

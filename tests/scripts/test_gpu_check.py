@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import os
-import shlex
 import subprocess
 import sys
 import zipfile
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
-from support.models import save_model
 from support.paths import ROOT
 from support.scripts import run_script
 
 from translate_trt.runtime import kernels, native
 from translate_trt.runtime.backends.nvidia_driver import compute_capability
-from translate_trt.runtime.cli import main
-from translate_trt.train.checkpoint import Checkpoint
-from translate_trt.train.config import preset
 
 pytestmark = pytest.mark.slow
 
@@ -34,7 +28,6 @@ case "$call" in
             case "$*" in *"import $name"* | *", $name"*) exit 1 ;; esac
         done ;;
     *"${FAILING:-nothing}"*) echo "it is | broken" >&2; exit 1 ;;
-    *"${HANGING:-nothing}"*) exec sleep 60 ;;
     *generate_corpus.py*) mkdir -p "$3"; yes "the cat runs" | head -n 4 | tee "$3"/{train,valid,test}.{en,de} >/dev/null ;;
     *"data prepare"*) mkdir -p "$out/prepared" ;;
     *"target cuda-fp16 --profiles"*) mkdir -p "$out/cuda" ;;
@@ -162,49 +155,6 @@ def test_a_check_that_fails_leaves_the_others_alone(pretending: Path) -> None:
     assert set(checks.values()) == {"passed"}
     assert done.returncode == 1
     assert "it is | broken" in (pretending / "out/results/check.log").read_text()
-
-
-@pytest.mark.nightly
-def test_checks_end_in_time(pretending: Path) -> None:
-    # The check that hangs gets the rest of the time, and the checks after it are too late.
-    done = pretend("check", pretending, HANGING="topk_ties", SECONDS_IN_ALL="40")
-    checks = rows(done)
-    assert checks["torch-fp16: the same as onnx-fp32"] == "passed"
-    hanging = checks["tensorrt-rtx: order of equal values in TopK"]
-    assert hanging.startswith("FAILED: not finished after")
-    assert checks["tensorrt-rtx: engines without weights"].startswith("NOT RUN")
-    assert done.returncode == 1
-
-
-@pytest.mark.nightly
-def test_command_lines_of_exports_and_translations(
-    pretending: Path,
-    checkpoint: Checkpoint,
-    tokenizer_model: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Run all of them on the CPU; torch targets stand for engines and plans, made alike."""
-    assert pretend("check", pretending).returncode == 0
-    length = preset("tiny").train.max_length
-    save_model(checkpoint.load_model(), pretending / "out/run", tokenizer_model, length)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(pretending / "cache"))
-    done: list[list[str]] = []
-    for line in (pretending / "calls").read_text().splitlines():
-        module, *call = shlex.split(line)[1:] if line.startswith("-m translate_trt ") else [""]
-        if not call or call[0] not in ("export", "translate"):
-            continue
-        for package in ("tensorrt-rtx", "tensorrt"):
-            call = [part.replace(package, "torch") for part in call if part != "--strip-weights"]
-        call = ["cpu" if part == "cuda" else part.replace("cuda-fp16", "torch-fp16")
-                for part in call]  # fmt: skip
-        if call not in done:
-            done.append(call)
-            result = CliRunner().invoke(main, call)
-            assert result.exit_code == 0, f"{module} {shlex.join(call)}\n{result.output}"
-            if call[0] == "translate":
-                assert len(result.stdout.splitlines()) == 4
-    assert [call[0] for call in done].count("export") == 6
-    assert any("--all-options" in call for call in done)
 
 
 @pytest.mark.nightly

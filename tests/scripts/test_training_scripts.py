@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 import math
 import random
-import socket
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -80,23 +78,6 @@ def test_wmt14_is_trained_by_a_group_and_scored(data: Path, tmp_path: Path) -> N
     assert (tmp_path / "out/run/checkpoint-averaged/config.json").exists()
     assert "BLEU" in done.stdout
     assert "step 6/6" in done.stderr
-
-
-def test_two_machines_train_one_model(data: Path, tmp_path: Path) -> None:
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        rendezvous = f"localhost:{free.getsockname()[1]}"
-    environment = {"NODES": "2", "GPUS": "1", "RENDEZVOUS": rendezvous, "OPTIONS": SMALL}
-    with ThreadPoolExecutor(2) as machines:
-        starts = [
-            machines.submit(
-                run, "train_wmt14.sh", "en-de", "base", tmp_path / "out", data, **environment
-            )
-            for _ in range(2)
-        ]
-        outputs = [start.result().stderr for start in starts]
-    assert sum("step 6/6" in output for output in outputs) == 1  # one process leads both
-    assert (tmp_path / "out/run/checkpoint-averaged/config.json").exists()
 
 
 def test_a_row_that_a_preset_lacks_is_named_before_training(tmp_path: Path) -> None:
