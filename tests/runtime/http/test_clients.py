@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import shutil
-import subprocess
-import tarfile
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -26,7 +21,6 @@ if TYPE_CHECKING:
 
 TEXT = "the cat runs under the green tree."
 HTML = "<p>the <b>cat</b> runs.</p>"
-CODES = ["de", "en"]
 
 
 @pytest.fixture(scope="module")
@@ -44,14 +38,6 @@ def translation(url: str) -> str:
     return found
 
 
-@pytest.mark.nightly
-def test_deep_translator(url: str, translation: str) -> None:
-    deep_translator = pytest.importorskip("deep_translator")
-    client = deep_translator.LibreTranslator("en", "de", api_key="unused", custom_url=url)
-    assert client.translate(TEXT) == translation
-    assert client.translate_batch([TEXT, TEXT]) == [translation] * 2
-
-
 def test_libretranslatepy(url: str, translation: str) -> None:
     libretranslatepy = pytest.importorskip("libretranslatepy")
     client = libretranslatepy.LibreTranslateAPI(url)
@@ -61,61 +47,6 @@ def test_libretranslatepy(url: str, translation: str) -> None:
         {"code": "de", "name": "German", "targets": []},
         {"code": "en", "name": "English", "targets": ["de"]},
     ]
-
-
-@pytest.mark.nightly
-def test_libretranslate_aio(url: str, translation: str, tmp_path: Path) -> None:
-    libretranslate_aio = pytest.importorskip("libretranslate_aio")
-    with libretranslate_aio.LibreTranslate(url) as client:
-        found = client.translate([TEXT, "12345"], "auto", "de", alternatives=2)
-        assert found.translated_text == [translation, "12345"]
-        assert [one.language for one in found.detected_language] == ["en", "und"]
-        assert client.detect(TEXT)[0].language == "en"
-        assert [one.code for one in client.languages()] == CODES
-        assert client.frontend_settings().language.target.code == "de"
-        assert client.health()
-        with pytest.raises(libretranslate_aio.BadRequestError):
-            client.translate(TEXT, "en", "zz")
-        assert ".txt" in client.frontend_settings().supported_files_format
-        (file := tmp_path / "a.txt").write_text(TEXT, encoding="utf-8")
-        stored = client.translate_file(file, "auto", "de").translated_file_url
-        assert httpx.get(stored).text == translation
-
-    async def translate() -> str:
-        async with libretranslate_aio.AsyncLibreTranslate(url) as client:
-            text: str = (await client.translate(TEXT, "en", "de")).translated_text
-            return text
-
-    assert asyncio.run(translate()) == translation
-
-
-_NPM_CLIENT = """
-const [client, apiurl, query] = process.argv.slice(1);
-const { translate } = require(client);
-translate({ query, source: "en", target: "de", apiurl })
-  .then((found) => process.stdout.write(found));
-"""
-
-
-@pytest.mark.nightly
-def test_npm_libretranslate(url: str, translation: str, tmp_path: Path) -> None:
-    if shutil.which("node") is None or shutil.which("npm") is None:
-        pytest.skip("node and npm are not installed: apt-get install nodejs npm")
-    packed = subprocess.run(
-        ["npm", "pack", "libretranslate@1.0.1"], cwd=tmp_path, capture_output=True, text=True,
-        check=False,
-    )  # fmt: skip
-    if packed.returncode != 0:
-        pytest.skip(f"npm pack libretranslate@1.0.1: {packed.stderr[-200:]}")
-    client = tmp_path / "client.js"
-    with tarfile.open(tmp_path / "libretranslate-1.0.1.tgz") as archive:
-        code = archive.extractfile("package/dist/translate.js")
-        assert code is not None
-        client.write_bytes(code.read())
-    done = subprocess.run(
-        ["node", "-e", _NPM_CLIENT, client, url, TEXT], capture_output=True, text=True, check=False
-    )
-    assert (done.returncode, done.stdout) == (0, translation), done.stderr
 
 
 # The requests of clients in other languages, with the paths that they ask for languages or models.
