@@ -6,9 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from support.cpp_library import Library, Probe, assert_same_translations, texts
-
-from translate_trt.runtime import Translator
+from support.cpp_library import Library, Probe, texts
 
 pytestmark = pytest.mark.slow
 
@@ -16,17 +14,6 @@ LINES = [
     "the cat runs.", "", "a dog eats green", "Haus Hund läuft.", "the big tree sleeps",
     "x" * 300, "The cat sleeps under the big tree. A dog walks over the river! " * 8,
 ]  # fmt: skip
-
-
-@pytest.mark.parametrize("target", ["onnx-fp32", "onnx-int8"])
-def test_lines_of_64_threads_are_found_as_in_one_call(
-    probe: Probe, compiled_bundle: Path, compiled_kernels: str, target: str
-) -> None:
-    lines = LINES * 12
-    expected = Translator(compiled_bundle, target, threads=1).translate(lines)
-    probe.load(compiled_bundle, target=target, workers=2, threads=1)
-    for _ in range(3):  # to the last bit, whatever shares a batch
-        assert_same_translations(probe.ask(lines=lines, threads=64)["found"], expected)
 
 
 def test_a_thousand_jobs_with_cancels_and_deadlines(probe: Probe, compiled_bundle: Path) -> None:

@@ -180,18 +180,6 @@ def test_alignments_and_words(probe: Probe, compiled_bundle: Path, threshold: fl
     assert not any(one["words"] for line in probe.ask(lines=lines)["found"] for one in line)
 
 
-def test_a_damaged_calibration(probe: Probe, compiled_bundle: Path, tmp_path: Path) -> None:
-    bundle = Path(shutil.copytree(compiled_bundle, tmp_path / "bundle"))
-    calibration = {"slope": 0.7, "intercept": -0.2, "words": 9, "error_before": 0.1,
-                   "error_after": 0.0}  # fmt: skip
-    edit(bundle, lambda m: m["targets"]["onnx-fp32"].update(calibration=calibration))
-    assert probe.load(bundle, threads=1)["calibrated"] is True
-    edit(bundle, lambda m: m["targets"]["onnx-fp32"]["calibration"].update(slope=0))
-    loaded = probe.load(bundle, threads=1)
-    for answer in (loaded["calibrated"], probe.ask(lines=["a"], words=True)):
-        assert answer["error"][0] == "TT_BUNDLE_ERROR"
-
-
 PAGE = """<h1 id=a>The <i>cat</i></h1>
 <ul><li>A <b>big <a href=x>dog</a></b> runs {n}.
 <li>The <code>tree</code> walks<img> &amp; sleeps<!-- soon --></ul>
@@ -240,19 +228,6 @@ def test_markup_that_is_refused(probe: Probe, compiled_bundle: Path) -> None:
         ({"lines": ["<b>a</b>"], "submitted": ["b"]}, "the lines are not those"),
     ):
         assert message in probe.ask(markup="xml", **wrong)["error"][1]
-
-
-def test_languages(probe: Probe, compiled_bundle: Path, tmp_path: Path) -> None:
-    bundle = with_prompt(compiled_bundle, TARGET, tmp_path / "bundle")
-    translator = Translator(bundle, threads=1)
-    loaded = probe.load(bundle, threads=1)
-    assert tuple(loaded["source_languages"]) == translator.source_languages
-    assert tuple(loaded["target_languages"]) == translator.target_languages
-    found = probe.ask(lines=LINES, options=EN_DE)["found"]
-    assert_same_translations(found, translator.translate(LINES, SearchOptions(**EN_DE)))
-    assert probe.ask(lines=["a"], options={"target_language": "yy"})["error"][0] == (
-        "TT_OPTION_ERROR"
-    )
 
 
 def test_without_kernels(library: Library, compiled_bundle: Path) -> None:
