@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,8 +19,7 @@ from translate_trt.export.importers.marian.files import SETTINGS, read_vocabular
 from translate_trt.export.importers.marian.model import import_marian_model
 from translate_trt.runtime.errors import InputError
 from translate_trt.runtime.options import SearchOptions
-from translate_trt.train.config import END, START, UNKNOWN
-from translate_trt.train.model import Transformer
+from translate_trt.train.config import END, START
 from translate_trt.train.search import beam_search
 
 pytestmark = pytest.mark.slow
@@ -31,9 +29,7 @@ _CONTROL = re.compile("<0x[01][0-9A-F]>")
 TOLERANCE = 2e-3
 # Number of lines to translate with the search of docs/beam-search.md as well.
 GREEDY = 50
-_BYTES = ["--sentencepiece-options", "--byte_fallback=true --hard_vocab_limit=false"]
 _SSRU = ["--transformer-decoder-autoreg", "rnn", "--dec-cell", "ssru"]
-_PIECES = ["--sentencepiece-options", "--hard_vocab_limit=false"]
 
 
 @dataclass(frozen=True)
@@ -45,16 +41,12 @@ class Case:
         vocabularies: names of source and target.
         fields: of `ModelConfig`.
         end: added to the end symbol's logit, for translations of several lengths.
-        may_be_unknown: banned tokens keep their probabilities.
-        nightly: its parts are in other cases as well.
     """
 
     options: list[str]
     vocabularies: tuple[str, str]
     fields: dict[str, Any]
-    end: float = 3.0
-    may_be_unknown: bool = False
-    nightly: bool = True
+    end: float
 
 
 def depth(encoder: int, decoder: int) -> list[str]:
@@ -66,33 +58,19 @@ def sizes(size: int) -> list[str]:
 
 
 CASES = {
-    "tied, post-norm, 2+2, relu, one spm": Case(
-        ["--task", "transformer-base", "--tied-embeddings-all", "--transformer-ffn-activation",
-         "relu", *depth(2, 2), *sizes(90), *_PIECES],
-        ("vocab.spm", "vocab.spm"),
-        {"norm": "post", "activation": "relu", "tied": "all", "encoder_layers": 2,
-         "decoder_layers": 2}, end=6.0,
-    ),
     "untied, pre-norm, 6+1, swish, two yml": Case(
         ["--task", "transformer-base-prenorm", "--tied-embeddings-all=false",
          "--transformer-ffn-activation", "swish", *depth(6, 1), *sizes(0)],
         ("source.yml", "target.yml"),
         {"norm": "pre", "activation": "swish", "tied": "none", "encoder_layers": 6,
-         "decoder_layers": 1}, end=1.5, nightly=False,
+         "decoder_layers": 1}, end=1.5,
     ),
     "SSRU, untied, pre-norm, 6+2, swish, two yml": Case(
         ["--task", "transformer-base-prenorm", "--tied-embeddings-all=false",
          "--transformer-ffn-activation", "swish", *depth(6, 2), *sizes(0), *_SSRU],
         ("source.yml", "target.yml"),
         {"norm": "pre", "activation": "swish", "tied": "none", "decoder_mixer": "ssru",
-         "decoder_layers": 2}, end=1.5, nightly=False,
-    ),
-    "tied input, pre-norm, 2+2, relu, bytes": Case(
-        ["--task", "transformer-base-prenorm", "--tied-embeddings-all=false",
-         "--tied-embeddings-src", "--transformer-ffn-activation", "relu", *depth(2, 2),
-         *sizes(400), *_BYTES],
-        ("vocab.spm", "vocab.spm"),
-        {"norm": "pre", "activation": "relu", "tied": "input"}, end=6.0, may_be_unknown=True,
+         "decoder_layers": 2}, end=1.5,
     ),
 }  # fmt: skip
 
@@ -105,37 +83,23 @@ class Pair:
         self.theirs = MarianModel(directory, case.options, case.vocabularies)
         tokens = read_vocabulary(self.theirs.vocabularies[1])
         control = [place for place, token in enumerate(tokens) if _CONTROL.fullmatch(token)]
-        self.theirs.make_lively(case.end, [] if case.may_be_unknown else [1, *control])
+        self.theirs.make_lively(case.end, [1, *control])
         self.imported: Imported = import_marian_model(self.theirs.path, *self.theirs.vocabularies)
         tokenizer = tokenizer_of(self.imported.tokenizers)
         self.sources = [tokenizer.encode_source(line) for line in self.theirs.lines]
         names = tokenizer.target_pieces(range(tokenizer.vocabulary_size))
         words = case.vocabularies[1].endswith(".yml")
         self.names = [name.removeprefix("\u2581") if words else name for name in names]
-        # By our id, theirs.
-        self.banned = {
-            place: tokens.index(name)
-            for place, name in enumerate(self.names)
-            if place == UNKNOWN or _CONTROL.fullmatch(name)
-        }
 
     def named(self, tokens: list[int]) -> tuple[str, ...]:
         return tuple(self.names[token] for token in tokens if token != END)
 
-    def unbanned(self) -> Transformer:
-        """Return the imported model in which tokens that never come have their probability."""
-        model = copy.deepcopy(self.imported.model)
-        bias = torch.from_numpy(self.theirs.arrays()["decoder_ff_logit_out_b"][0])
-        assert model.output_bias is not None
-        with torch.no_grad():
-            model.output_bias[list(self.banned)] = bias[list(self.banned.values())]
-        return model
-
 
 @torch.inference_mode()
-def score(pair: Pair, model: Transformer, targets: list[str]) -> list[float]:
+def score(pair: Pair, targets: list[str]) -> list[float]:
     """Return the sum of log-probabilities of each target, including the end token."""
-    tokenizer, found = tokenizer_of(pair.imported.tokenizers), []
+    model, tokenizer = pair.imported.model, tokenizer_of(pair.imported.tokenizers)
+    found = []
     for source, target in zip(pair.sources, targets, strict=True):
         tokens = tokenizer.encode_target(target)
         ids = torch.tensor([[*source, END]]), None, torch.tensor([[START, *tokens]])
@@ -153,14 +117,11 @@ def check_greedy_search(pair: Pair, theirs: list[list[Found]]) -> None:
     for [hypothesis], [expected], limit in zip(found, theirs[:GREEDY], limits, strict=True):
         tokens = pair.named(hypothesis.tokens)
         assert tokens[:limit] == expected.tokens
-        if len(tokens) < limit and not pair.case.may_be_unknown:  # which Marian does not cut off
+        if len(tokens) < limit:  # which Marian does not cut off
             assert hypothesis.score == pytest.approx(expected.score, abs=TOLERANCE)
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.nightly] if case.nightly else [], id=name)
-             for name, case in CASES.items()],
-)  # fmt: skip
+@pytest.mark.parametrize("name", CASES)
 def test_scores_and_greedy_translations(name: str, tmp_path: Path) -> None:
     """Compare scores of marian-scorer and, where the decoder computes the same, translations.
 
@@ -177,9 +138,8 @@ def test_scores_and_greedy_translations(name: str, tmp_path: Path) -> None:
         assert len({hypotheses[-1].tokens for hypotheses in theirs}) > 15
         check_greedy_search(pair, theirs)
     targets = lines_of(TARGET, 4)
-    model = pair.unbanned() if pair.case.may_be_unknown else pair.imported.model
     expected = pair.theirs.score(pair.theirs.lines, targets)
-    assert score(pair, model, targets) == pytest.approx(expected, abs=TOLERANCE)
+    assert score(pair, targets) == pytest.approx(expected, abs=TOLERANCE)
 
 
 SMALL = [

@@ -238,26 +238,6 @@ def test_all_pairs_too_long_in_tokens(make: Callable[..., PreparedData]) -> None
         make(max_length=4)
 
 
-def test_unequal_numbers_of_lines(
-    tmp_path: Path, write: Callable[..., tuple[TextSource, TextSource]]
-) -> None:
-    source, target = write("train", PAIRS)
-    target.path.write_text("one\n" * 7)
-    job = Preparation("x", (None, None), [(source, target)], [(source, source)], [], OPTIONS)
-    with pytest.raises(InputError, match=f"train.en has {len(PAIRS)} lines and .* has 7;"):
-        prepare(job, tmp_path / "out", 1)
-
-
-def test_a_cut_gzip_file(
-    tmp_path: Path, write: Callable[..., tuple[TextSource, TextSource]]
-) -> None:
-    source, target = write("train", PAIRS, pack=True)
-    source.path.write_bytes(source.path.read_bytes()[:-20])
-    job = Preparation("x", (None, None), [(source, target)], [(source, source)], [], OPTIONS)
-    with pytest.raises(InputError, match=r"train\.en\.gz is damaged"):
-        prepare(job, tmp_path / "out", 1)
-
-
 @pytest.mark.parametrize("broken", [("valid", 0), ("test", 1), ("train", 1)])
 def test_missing_files_are_reported_before_any_work(
     tmp_path: Path, write: Callable[..., tuple[TextSource, TextSource]], broken: tuple[str, int]
