@@ -59,9 +59,26 @@ def options(tmp_path: Path, compiled_bundle: Path) -> DistillationOptions:
     )
 
 
+@pytest.fixture
+def without_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Translate shards in this process."""
+
+    def translate(shards: Any, work: Any, on_finished: Any, address: object) -> None:
+        translator = Translator(work.bundle, work.target, threads=1)
+        for shard in shards:
+            found = translate_shard(shard, work.job, translator, work.search, work.options)
+            on_finished(shard, found)
+
+    monkeypatch.setattr(run, "translate_shards", translate)
+
+
+@pytest.mark.parametrize("cluster", [False, pytest.param(True, marks=pytest.mark.nightly)])
 def test_a_distillation_continues_and_refuses_changes(
-    options: DistillationOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    cluster: bool, options: DistillationOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
+) -> None:  # fmt: skip
+    if not cluster:
+        request.getfixturevalue("without_cluster")
     out = tmp_path / "out"
 
     def distill(changed: DistillationOptions = options, force: bool = False) -> list[Row]:
@@ -114,19 +131,13 @@ def test_a_distillation_continues_and_refuses_changes(
             distill()
 
 
+@pytest.mark.usefixtures("without_cluster")
 def test_pairs_have_the_terms_of_a_glossary(
     options: DistillationOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object) -> None:
         raise TranslateTrtError("stop before the training")
 
-    def translate(shards: Any, work: Any, on_finished: Any, address: object) -> None:
-        translator = Translator(work.bundle, work.target, threads=1)
-        for shard in shards:
-            found = translate_shard(shard, work.job, translator, work.search, work.options)
-            on_finished(shard, found)
-
-    monkeypatch.setattr(run, "translate_shards", translate)
     monkeypatch.setattr(stages, "train_student", fail)
     glossary, out = tmp_path / "glossary.tsv", tmp_path / "out"
     glossary.write_text("Dog\tHund\nhouse\tHaus\n")
