@@ -35,7 +35,6 @@ pytestmark = pytest.mark.slow
 SEARCH = SearchOptions(num_hypotheses=4)
 PROFILES = (Profile(1, 48), Profile(3, 16), Profile(6, 24), Profile(6, 48))
 LENGTHS = (8, 24)  # of translations, beside the longest
-TARGET_LENGTHS = len(LENGTHS) + 1
 
 
 @dataclass

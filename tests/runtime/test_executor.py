@@ -26,12 +26,12 @@ from translate_trt.train.checkpoint import open_checkpoint
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("compiled_kernels")]
 
 VARIABLE = "TRANSLATE_TRT_EXECUTOR"
-SOURCES = random_sources(40, seed=3)
+SOURCES = random_sources(20, seed=3)
 SEARCHES = [
     SearchOptions(num_hypotheses=4),
     SearchOptions(beam_size=1),
     SearchOptions(beam_size=1, sampling_top_k=5),
-    SearchOptions(beam_size=8, num_hypotheses=3, min_length=30, max_length=60),
+    SearchOptions(beam_size=8, num_hypotheses=3, min_length=20, max_length=30),
 ]
 
 

@@ -51,11 +51,11 @@ from translate_trt.train.model import Transformer
 pytestmark = pytest.mark.slow
 COSTS = load_script("kernel_costs")
 
-#: Decoders by name, with their beam size; all have the width of `base`.
+#: Decoders by name, with their beam size; all have the width of `base`, but few of its layers.
 DECODERS: dict[str, tuple[int, dict[str, Any]]] = {
-    "base": (4, {"decoder_layers": 6}),
+    "base": (4, {"decoder_layers": 2}),
     "one beam": (1, {"decoder_layers": 1}),
-    "student": (4, {"decoder_layers": 4, "decoder_mixer": "ssru"}),
+    "student": (4, {"decoder_layers": 2, "decoder_mixer": "ssru"}),
 }
 
 
@@ -86,7 +86,8 @@ def record(files: tuple[SharedFiles, Path], name: str, size: int) -> tuple[Plan,
     return found.plan, found.launches
 
 
-@pytest.mark.parametrize(("name", "most"), [("base", 75), ("student", 45)])
+# Six and 11 of each layer, so 72 with the six layers of base; 10 of each layer of a student.
+@pytest.mark.parametrize(("name", "most"), [("base", 28), ("student", 25)])
 @pytest.mark.parametrize("size", [1, 64])
 def test_a_step_has_few_launches(
     shared_files: tuple[SharedFiles, Path], name: str, most: int, size: int
@@ -157,9 +158,11 @@ def kernels(shared_files: tuple[SharedFiles, Path]) -> list[Specialization]:
 def test_kernels_do_not_spill(
     kernels: list[Specialization], architectures: tuple[int, ...]
 ) -> None:
-    """16 s of CPU time for each; nothing else sees what the compiler makes of a kernel."""
+    """Nothing else sees what a compiler makes of kernels; by default, of one of each function."""
+    if len(architectures) == 1:
+        kernels = [*{kernel.name: kernel for kernel in kernels}.values()]
     cubins = compile_kernels(kernels, architectures, processes=2)
-    assert len(cubins) == len(kernels) * len(architectures) > 20
+    assert len(cubins) == len(kernels) * len(architectures) > 12
     assert not [key for key, cubin in cubins.items() if cubin.stack or cubin.local_accesses]
     for (kernel, architecture), cubin in cubins.items():
         assert cubin.binary.startswith(b"\x7fELF")
