@@ -29,7 +29,7 @@ PROFILES = (Profile(2, 16), Profile(6, 48))
 @pytest.fixture(scope="module")
 def student(tokenizer_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
     size = Tokenizer(tokenizer_model, tokenizer_model).vocabulary_size
-    model = lively_model(size, decoder_mixer="ssru", encoder_layers=3, decoder_d_ff=40)
+    model = lively_model(size, decoder_mixer="ssru", norm="pre")  # as in test_executor.py
     return open_checkpoint(
         save_model(model, tmp_path_factory.mktemp("student") / "checkpoint", tokenizer_model)
     )

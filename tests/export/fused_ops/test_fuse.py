@@ -106,7 +106,8 @@ def matmul(
     ("rows", "columns", "kind"),
     [
         *((ROWS, columns, kind) for columns in COLUMNS for kind in ("8", "8Positive")),
-        *((rows, columns, "") for rows in (ROWS, 7) for columns in (64, 20)),
+        (ROWS, 64, ""),
+        (7, 20, ""),
     ],
 )
 @pytest.mark.parametrize("epilogue", EPILOGUES)

@@ -56,12 +56,18 @@ def assert_outputs(found: list[Array], expected: list[Array], after: str) -> Non
         np.testing.assert_array_equal(one, other)
 
 
-@pytest.mark.parametrize(("rows", "inputs", "outputs"), SIZES)
-@pytest.mark.parametrize("after", AFTER, ids=lambda x: x or "plain")
-@pytest.mark.parametrize("kind", ["floats", "8", "8Positive"])
+#: Every two of kind, epilogue and size meet in one of these.
+MATMULS = [
+    (kind, after, *SIZES[(number + place) % len(SIZES)])
+    for number, kind in enumerate(("floats", "8", "8Positive"))
+    for place, after in enumerate(AFTER)
+]
+
+
+@pytest.mark.parametrize(("kind", "after", "rows", "inputs", "outputs"), MATMULS)
 def test_matmuls(
     make_session: Callable[..., Session],
-    rows: int, inputs: int, outputs: int, kind: str, after: str,
+    kind: str, after: str, rows: int, inputs: int, outputs: int,
 ) -> None:  # fmt: skip
     rng = np.random.default_rng(rows + inputs)
     if kind == "floats":
