@@ -159,11 +159,11 @@ def recipes(given: Namespace) -> Report:
     return Report(results, baseline, name=given.comparison)
 
 
-@benchmark("levers", option("out", type=Path, help="output of scripts/levers.sh"), timed=False)
+@benchmark("levers", option("runs", type=Path, help="output of scripts/levers.sh"), timed=False)
 def levers(given: Namespace) -> Report:
     """Record what options of training gain."""
     results = []
-    for path in sorted(given.out.glob("scores/*.json")):
+    for path in sorted(given.runs.glob("scores/*.json")):
         option_, test = path.stem.split("--")
         found = read_json(path)
         without, with_ = found["systems"]
@@ -173,7 +173,7 @@ def levers(given: Namespace) -> Report:
         }
         results.append({"option": option_, "test": test, "sentences": found["sentences"], **scores,
                         "difference": with_["difference"]})  # fmt: skip
-    run = open_checkpoint(given.out / "baseline")
+    run = open_checkpoint(given.runs / "baseline")
     return Report(results, {"model": dataclasses.asdict(run.model), "train": run.train})
 
 
