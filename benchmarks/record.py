@@ -164,15 +164,12 @@ def levers(given: Namespace) -> Report:
     """Record what options of training gain."""
     results = []
     for path in sorted(given.runs.glob("scores/*.json")):
-        option_, test = path.stem.split("--")
+        changed, test = path.stem.split("--")
         found = read_json(path)
-        without, with_ = found["systems"]
-        scores = {
-            name: [one["scores"][name]["score"] for one in (without, with_)]
-            for name in ("bleu", "chrf")
-        }
-        results.append({"option": option_, "test": test, "sentences": found["sentences"], **scores,
-                        "difference": with_["difference"]})  # fmt: skip
+        scores = {name: [one["scores"][name]["score"] for one in found["systems"]]
+                  for name in ("bleu", "chrf")}  # fmt: skip
+        results.append({"option": changed, "test": test, "sentences": found["sentences"], **scores,
+                        "difference": found["systems"][1]["difference"]})  # fmt: skip
     run = open_checkpoint(given.runs / "baseline")
     return Report(results, {"model": dataclasses.asdict(run.model), "train": run.train})
 

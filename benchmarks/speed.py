@@ -481,11 +481,11 @@ def depths(given: Namespace) -> Report:
             checkpoint, bundle = Path(temporary, "checkpoint"), Path(temporary, "bundle")
             random_checkpoint(checkpoint, shape)
             options = BuildOptions(("onnx-int8",), max_source_length=64, max_target_length=128)
-            context = multiprocessing.get_context("spawn")  # each process has its own peak
-            for work in ((compile_bundle, open_checkpoint(checkpoint), bundle, options),
-                         (translate_random, bundle, given.rounds, given.threads)):  # fmt: skip
-                with ProcessPoolExecutor(1, context) as process:
-                    found = process.submit(*work).result()
+            compile_bundle(open_checkpoint(checkpoint), bundle, options)
+            context = multiprocessing.get_context("spawn")  # a process with a peak of its own
+            with ProcessPoolExecutor(1, context) as process:
+                work = process.submit(translate_random, bundle, given.rounds, given.threads)
+                found = work.result()
             files = read_manifest(bundle).targets["onnx-int8"].files.values()
             results[str(count)] = found | {"bytes": sum(file.bytes for file in files)}
             print(f"  {count}", flush=True)
@@ -498,11 +498,9 @@ def depths(given: Namespace) -> Report:
     results[str(MADLAD_LAYERS)] = {
         "estimated": True,
         **{name: extended(few[name], many[name]) for name in ("memory", "bytes")},
-        "seconds": {
-            name: [extended(few["seconds"][name][0], many["seconds"][name][0])]
-            for name in few["seconds"]
-        },
-    }
+        "seconds": {name: [extended(one[0], many["seconds"][name][0])]
+                    for name, one in few["seconds"].items()},
+    }  # fmt: skip
     return Report(results, {"model": dataclasses.asdict(MADLAD), "tokens": SENTENCE_TOKENS})
 
 
