@@ -281,7 +281,7 @@ def test_static_caches_and_those_inside_an_attention() -> None:
 UNBOUNDED = {
     "an input": [node("Identity", "x", "y")],
     "an unknown operator": [NORM, node("Exp", "n", "y")],
-    "a product with an input": [NORM, node("Mul", "n x", "y")],
+    "Mul with an input": [NORM, node("Mul", "n x", "y")],
     "a sum with an input": [NORM, node("Add", "n x", "y")],
     "a matmul of an input": [node("MatMul", "x w", "y")],
     "a norm over more": [node("LayerNormalization", "x wide_scale", "y", axis=1)],
