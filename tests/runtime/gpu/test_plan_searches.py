@@ -37,8 +37,8 @@ def test_searches_are_those_of_onnx_runtime(
     driver: FakeDriver = request.getfixturevalue("driver")
     driver.run_kernels(run_kernel)
     bundle = plan_bundle(shared, tokenizer_model, model, ("onnx-fp32", "cuda-fp32"))
-    options = SearchOptions(BEAMS, num_hypotheses=2, return_attention=True, max_length=4)
-    sources = random_sources(2, seed=1, longest=6)
+    options = SearchOptions(BEAMS, num_hypotheses=2, return_attention=True, max_length=5)
+    sources = random_sources(2, seed=1, longest=9)
     reference = Translator(bundle, "onnx-fp32", threads=1)
     with Translator(bundle, "cuda-fp32", threads=1) as translator:
         found = translator.translate_ids(sources, options)
