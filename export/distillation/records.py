@@ -62,6 +62,7 @@ class Stage:
             for each in dataclasses.fields(kind)
             if each.name in self.settings and each.default is not dataclasses.MISSING
         }
+        defaults = json.loads(json.dumps(defaults))  # tuples become lists
         return record | {"identity": identity | {"settings": defaults | identity["settings"]}}
 
 

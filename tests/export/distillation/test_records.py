@@ -42,7 +42,7 @@ class Settings:
     """Settings of a stage, one of which earlier revisions did not have."""
 
     steps: int
-    later: str = "default"
+    later: tuple[int, ...] = (1, 2)
 
 
 def test_a_setting_that_came_later_had_its_default(tmp_path: Path) -> None:
@@ -51,7 +51,7 @@ def test_a_setting_that_came_later_had_its_default(tmp_path: Path) -> None:
     Records(tmp_path).run(Stage("x", {}, asdict(Settings(1)), (Settings,)), work)
     assert len(work.calls) == 1
     with pytest.raises(OutputError):
-        Records(tmp_path).run(Stage("x", {}, asdict(Settings(1, "other")), (Settings,)), work)
+        Records(tmp_path).run(Stage("x", {}, asdict(Settings(1, (3,))), (Settings,)), work)
 
 
 def test_an_interrupted_stage_continues(tmp_path: Path) -> None:
