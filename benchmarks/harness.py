@@ -31,10 +31,8 @@ from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, sleep
 from typing import Any, TypeVar
-
-import psutil
 
 from translate_trt.runtime import TranslateTrtError, kernels
 
@@ -89,7 +87,7 @@ class _Benchmark:
 
     def run(self, given: Namespace) -> None:
         """Measure, and write every report."""
-        busy = psutil.cpu_percent(0.5) if self.timed else 0.0
+        busy = busy_percent() if self.timed else 0.0
         if busy > BUSY:
             print(f"other processes take {busy:.0f} % of the cores' time", file=sys.stderr)
         found, out = self.measure(given), None
@@ -298,6 +296,17 @@ def kernels_of(run: Callable[[], object]) -> dict[str, Any]:
 # ---- the machine ----
 
 
+def busy_percent(seconds: float = 0.5) -> float:
+    """Return the share of all cores' time that processes take while this one sleeps (Linux)."""
+    times = []
+    for pause in (seconds, 0):
+        fields = Path("/proc/stat").read_text().partition("\n")[0].split()[1:9]
+        times.append((sum(map(int, fields)), int(fields[3]) + int(fields[4])))  # idle, waiting
+        sleep(pause)
+    total, idle = (b - a for a, b in zip(*times, strict=True))
+    return 100 * (1 - idle / max(total, 1))
+
+
 def machine() -> dict[str, Any]:
     """Describe this machine: processor, cores, memory, and the compiled kernels in use."""
     lines = Path("/proc/cpuinfo").read_text().splitlines()
@@ -345,7 +354,8 @@ def save(report: dict[str, Any], out: Path | None) -> Path:
     out.parent.mkdir(parents=True, exist_ok=True)
     # Replaced as a whole: a benchmark that writes after each case may be interrupted at any time.
     part = out.with_name(f"{out.name}.part")
-    part.write_text(json.dumps(rounded(report), indent=1) + "\n")
+    rounded = json.loads(json.dumps(report), parse_float=lambda text: float(f"{float(text):.7g}"))
+    part.write_text(json.dumps(rounded, indent=1) + "\n")
     part.replace(out)
     return out
 
@@ -357,12 +367,3 @@ def read_reports() -> dict[str, dict[str, Any]]:
         if not path.name.endswith(".samples.json"):
             newest[path.stem.split("-", 5)[5]] = json.loads(path.read_text())
     return newest
-
-
-def rounded(value: Any) -> Any:
-    """Return JSON values with numbers of seven significant digits."""
-    if isinstance(value, dict):
-        return {name: rounded(one) for name, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [rounded(one) for one in value]
-    return float(f"{value:.7g}") if isinstance(value, float) else value

@@ -451,8 +451,7 @@ MADLAD = ModelConfig(
 )  # fmt: skip
 MADLAD_LAYERS = 32
 SENTENCES = (1, 32)
-#: Tokens of a source and of its translation.
-SENTENCE_TOKENS = 24
+SENTENCE_TOKENS = 24  # of a source and of its translation
 
 
 def translate_random(bundle: Path, rounds: int, threads: int) -> dict[str, Any]:
