@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Trains English to German for everyday sentences on Tatoeba, distills it into students with SSRU, and exports and
-# verifies all; prints the table of quality and speed. Takes about three hours on two cores without a GPU.
+# verifies all; prints the table of quality and speed. Made for about three hours on two cores without a GPU.
 #
 #   bash scripts/distill_tatoeba.sh DATA [OUT] [FLAGS OF distill]
 #

@@ -188,7 +188,7 @@ def _add(node: ir.Node, found: _Found) -> list[Bound] | None:
 
 
 def _multiply(node: ir.Node, found: _Found) -> list[Bound] | None:
-    """x * sigmoid(x), whose second factor is at most 1, or a gated layer's two halves."""
+    """Bound x * sigmoid(x), whose second factor is at most 1, and products of bounded values."""
     for x, factor in (node.inputs, node.inputs[::-1]):
         producer = factor.producer() if factor is not None else None
         if producer is not None and producer.op_type == "Sigmoid" and producer.inputs[0] is x:

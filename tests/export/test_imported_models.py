@@ -136,7 +136,7 @@ def test_relative_positions(t5: Compiled, tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setenv("TRANSLATE_TRT_KERNELS", "none")  # the bodies of the operators
     exact = Translator(bundle, "onnx-fp32", threads=1)
     assert_same(exact.translate_ids(sources, OPTIONS), expected)
-    with pytest.raises(OptionError, match="cuda-fp16 does not support; choose onnx-fp16 or"):
+    with pytest.raises(OptionError, match="cuda-fp16"):
         compile_bundle(checkpoint, tmp_path / "other", BuildOptions(("cuda-fp16",)))
 
 
