@@ -6,6 +6,7 @@ Compare only numbers of one run; other machines, and other days on a shared one,
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -173,6 +174,11 @@ def _latency(
 
 def peak_memory_mib() -> float | None:
     """Largest resident set of this process so far; None if the system does not report it."""
+    with contextlib.suppress(OSError):  # elsewhere than on Linux
+        for line in Path("/proc/self/status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) / 2**10
+    # On Linux, this would include the memory of the process that started this one.
     try:
         import resource
     except ModuleNotFoundError:  # Windows

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +33,13 @@ def test_a_target(compiled_bundle: Path, given: int | None, used: int) -> None:
     table = _table([found])
     assert "batch tokens" in table[0]
     assert f" {used} " in next(line for line in table if line.startswith("onnx-fp32"))
+
+
+def test_peak_memory_is_not_that_of_the_process_that_started_this_one() -> None:
+    block = b"\1" * (256 * 2**20)
+    script = "from translate_trt.runtime.benchmark import peak_memory_mib; print(peak_memory_mib())"
+    run = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
+    assert 1 < float(run.stdout) < len(block) / 2**20
 
 
 def test_engines_have_the_workers_of_a_gpu(
