@@ -32,15 +32,30 @@ make_browser() {
 # Compilers, pip and the network take turns at waiting for one another.
 make_libraries "Tests of compiled libraries will be skipped." &
 libraries=$!
+make_browser &
 trap 'wait' EXIT
 make_environment "$extra"
-make_browser
 wait "$libraries"
+wait
 trap - EXIT
 
-if "$lint"; then bash scripts/lint.sh; fi
+# The checks take one processor for some minutes. What they print follows the tests.
+checks=
+if "$lint"; then
+    printed=$(mktemp)
+    bash scripts/lint.sh >"$printed" 2>&1 &
+    checks=$!
+    trap 'kill "$checks" 2>/dev/null || true; rm -f "$printed"' EXIT
+fi
 
 say "pytest"
 # Three processes on two cores, since tests of servers often wait. Pass -n 0 to run in one process, for
 # example with --pdb.
-python -m pytest --durations=20 -n 3 --dist worksteal --max-worker-restart 1 "${limits[@]}" -m "$tier" "$@"
+status=0
+python -m pytest --durations=20 -n 3 --dist worksteal --max-worker-restart 1 "${limits[@]}" -m "$tier" "$@" ||
+    status=$?
+if [ -n "$checks" ]; then
+    wait "$checks" || status=1
+    cat "$printed" >&2
+fi
+exit "$status"
