@@ -27,7 +27,7 @@ model() { # name, options of data prepare... [-- options of train...]
     local again=()
     [ ! -e "$out/$name/run.json" ] || again=(--resume)
     translate-trt train --data "$out/$name.data" --output "$out/$name" ${again[@]+"${again[@]}"} \
-        --config tiny --batch-tokens 512 --steps 2500 --warmup-steps 250 --cooldown-steps 600 \
+        --config tiny --initialization xavier --batch-tokens 512 --steps 2500 --warmup-steps 250 --cooldown-steps 600 \
         --learning-rate 0.002 --learning-rate-scale 1 --learning-rate-decay none --dropout 0.1 \
         --validate-every 0 --threads 1 "$@"
 }

@@ -22,6 +22,7 @@ from translate_trt.runtime.bundle.attention_heads import AttentionHeads
 from translate_trt.runtime.bundle.contract import MASKED
 from translate_trt.runtime.errors import OptionError
 from translate_trt.train.config import BANNED_BIAS, GATED, PAD, ModelConfig
+from translate_trt.train.initialization import scale_first_weights
 from translate_trt.train.packing import Packing, Packings, packed_attention
 from translate_trt.train.ssru import SSRU
 
@@ -489,20 +490,6 @@ class Positions(nn.Module):
         return sinusoid(positions, config.d_model, config.sinusoid)
 
 
-def deepnet_gains(config: ModelConfig) -> dict[str, float]:
-    """Gains of the first weights by stack (Wang et al. 2022, "DeepNet", beta of its figure 2).
-
-    Values, outputs and feed-forward matrices have them, and the input matrix of an SSRU, which is
-    on the path of the values; what only weighs positions (queries, keys, forget gates) has none.
-    Unlike in DeepNet, residual connections are not scaled: the model is the same.
-    """
-    encoder, decoder = config.encoder_layers, config.decoder_layers
-    return {
-        "encoder": 0.87 * (encoder**4 * decoder) ** (-1 / 16),
-        "decoder": (12 * decoder) ** (-1 / 4),
-    }
-
-
 class Transformer(nn.Module):
     """Encoder, decoder, and the embedding matrix they share with the output projection.
 
@@ -607,14 +594,11 @@ class Transformer(nn.Module):
         """Xavier-uniform matrices, zero biases, embeddings of standard deviation d_model^-0.5.
 
         Args:
-            initialization: `TrainConfig.initialization`; "deepnet" multiplies by `deepnet_gains`.
+            initialization: `TrainConfig.initialization`, by which they are scaled afterwards.
         """
-        gains = deepnet_gains(self.config) if initialization == "deepnet" else {}
-        for name, parameter in self.named_parameters():
+        for parameter in self.parameters():
             if parameter.dim() > 1:
-                stack, *parts = name.split(".")
-                scaled = {"query", "key", "forget"}.isdisjoint(parts)
-                nn.init.xavier_uniform_(parameter, gains.get(stack, 1.0) if scaled else 1.0)
+                nn.init.xavier_uniform_(parameter)
         for module in self.modules():
             if isinstance(module, nn.Linear) and module.bias is not None:
                 nn.init.zeros_(module.bias)
@@ -624,6 +608,7 @@ class Transformer(nn.Module):
         tables += [] if self.output_weight is None else [self.output_weight]
         for table in tables:
             nn.init.normal_(table, std=self.config.d_model**-0.5)
+        scale_first_weights(self, initialization)
 
     def look_up(self, table: nn.Embedding, tokens: Tensor) -> Tensor:
         """embedding * sqrt(d_model), [N, T] -> [N, T, d_model] (section 3.4)."""

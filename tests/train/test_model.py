@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -273,22 +274,58 @@ def test_initial_weights() -> None:
 
 
 @pytest.mark.parametrize("mixer", ["self-attention", "ssru"])
-def test_initial_weights_of_deepnet(mixer: str) -> None:
+def test_scaled_initial_weights(mixer: str) -> None:
     shape = {"encoder_layers": 3, "decoder_layers": 2, "d_model": 64, "d_ff": 96, "heads": 4}
     config = ModelConfig(vocabulary_size=300, decoder_mixer=mixer, tied="none", **shape)
-    weights = []
-    for initialization in ("xavier", "deepnet"):
+
+    def made(initialization: str) -> Transformer:
         torch.manual_seed(6)
-        weights.append(Transformer(config, initialization).state_dict())
-    gains = {"encoder": 0.87 * (3**4 * 2) ** (-1 / 16), "decoder": (12 * 2) ** (-1 / 4)}
-    for name, xavier in weights[0].items():
-        *_, module, kind = ("", *name.split("."))
-        scaled = module in ("value", "output", "inner", "outer", "input") and kind == "weight"
-        gain = gains[name.partition(".")[0]] if scaled else 1.0
-        torch.testing.assert_close(weights[1][name], gain * xavier, msg=name)
-    # 4,096 uniform draws: sigma of the deviation is 0.7 %.
-    value = weights[1]["decoder.1.cross_attention.value.weight"]
-    assert float(value.std()) == pytest.approx(24**-0.25 * 64**-0.5, rel=0.03)
+        return Transformer(config, initialization)
+
+    xavier = made("xavier").state_dict()
+    gains = {
+        "deepnet": {"encoder": 0.87 * (3**4 * 2) ** (-1 / 16), "decoder": (12 * 2) ** (-1 / 4)},
+        "t-fixup": {"encoder": 0.67 * 3 ** (-1 / 4)}
+        | dict.fromkeys(
+            ("decoder", "embedding", "source_embedding", "output_weight"), (9 * 2) ** (-1 / 4)
+        ),
+    }
+    for initialization, by_stack in gains.items():
+        for name, weight in made(initialization).state_dict().items():
+            *_, module, kind = ("", *name.split("."))
+            scaled = module in ("value", "output", "inner", "outer", "input") and kind == "weight"
+            scaled |= name.startswith(("embedding.", "source_embedding.", "output_weight"))
+            gain = by_stack.get(name.partition(".")[0], 1.0) if scaled else 1.0
+            torch.testing.assert_close(weight, gain * xavier[name], msg=name)
+
+
+@pytest.mark.parametrize("mixer", ["self-attention", "ssru"])
+def test_admin_divides_each_output_by_the_deviation_of_what_is_added_to(mixer: str) -> None:
+    config = ModelConfig(
+        vocabulary_size=300, encoder_layers=3, decoder_layers=2, d_model=64, d_ff=96, heads=4,
+        decoder_mixer=mixer,
+    )  # fmt: skip
+    torch.manual_seed(6)
+    xavier = Transformer(config)
+    torch.manual_seed(6)
+    admin = Transformer(config, "admin")
+    gains = {
+        name: float((weight / xavier.get_parameter(name)).mean())
+        for name, weight in admin.named_parameters()
+        if weight.dim() > 1
+    }
+    mixed = "ssru.input" if mixer == "ssru" else "self_attention.output"
+    for stack, layers, last in (
+        ("encoder", 3, ["self_attention.output", "feed_forward.outer"]),
+        ("decoder", 2, [mixed, "cross_attention.output", "feed_forward.outer"]),
+    ):
+        order = [f"{stack}.{layer}.{one}.weight" for layer in range(layers) for one in last]
+        found = [gains.pop(name) for name in order]
+        assert found[0] == pytest.approx(1)
+        assert all(less < more for more, less in pairwise(found))
+        # At Xavier's weights the outputs of a layer have between 0.2 and 2 of its input's variance.
+        assert (1 + 2 * layers) ** -0.5 < found[-1] < (1 + 0.2 * layers) ** -0.5
+    assert all(gain == pytest.approx(1) for gain in gains.values())
 
 
 def test_dropout_keeps_the_mean_and_drops_its_share() -> None:
