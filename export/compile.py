@@ -221,17 +221,6 @@ def _check_targets(
     """
     targets = {name: TARGETS[name] for name in options.targets}
     vocabulary_size = checkpoints[0].model.vocabulary_size
-    relative = next((one.path for one in checkpoints if one.model.relative_positions), None)
-    for name, target in targets.items():
-        if relative is not None and not target.relative_positions:
-            known = [
-                other for other, one in TARGETS.items()
-                if one.relative_positions and one.precision == target.precision
-            ]  # fmt: skip
-            raise OptionError(
-                f"{relative} has relative positions (T5), which {name} does not support; choose "
-                f"{' or '.join(known)}."
-            )
     if any(target.static for target in targets.values()):
         options.engines.step_profiles(limits, options.beam_size)
         if options.beam_size > max_beams(vocabulary_size):

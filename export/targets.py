@@ -91,7 +91,6 @@ class Target:
         static: Whether the graphs have static caches and one beam size, and run in the shapes of
             profiles.
         shortlist: Whether translations are restricted to a lexical shortlist.
-        relative_positions: Whether attention may have biases of relative positions.
     """
 
     backend: str
@@ -101,7 +100,6 @@ class Target:
     plugin_passes: tuple[Pass, ...] = ()
     static: bool = False
     shortlist: bool = False
-    relative_positions: bool = True
 
     @property
     def opset(self) -> int:
@@ -150,9 +148,7 @@ TARGETS: dict[str, Target] = {
         for plugin_passes in (with_plugins.get(precision, ()),)
     },
     **{
-        f"{backend}-{precision}": Target(
-            backend, precision, passes, static=True, relative_positions=backend != CUDA
-        )
+        f"{backend}-{precision}": Target(backend, precision, passes, static=True)
         for backend in (TORCH, CUDA)
         for precision, passes in _FUSED.items()
     },

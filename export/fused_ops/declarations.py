@@ -29,6 +29,7 @@ from __future__ import annotations
 
 import functools
 import importlib.resources
+import itertools
 import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -500,22 +501,33 @@ def _gpu() -> Iterator[FusedOp]:
             body="gpu_bias_activation",
             tags=(activation,),
         )
+    yield FusedOp(
+        name="GpuGatedGelu",
+        summary="`GatedGelu` of any type, in the `type` of the next matmul",
+        rule="gpu_gated_gelu",
+        inputs={"x": _ANY},
+        outputs={"y": _ANY},
+        attributes=("type",),
+        body="gpu_gated_gelu",
+    )
     branches: dict[str, tuple[str, ...]]
     branches = {"": (), "Add": ("residual",), "BiasAdd": ("bias", "residual")}
-    for prefix, added in branches.items():
-        for cast in ("", "Cast"):
-            outputs = _floats(*["sum"] * bool(prefix), "y") | ({"cast": _ANY} if cast else {})
-            yield FusedOp(
-                name=f"Gpu{prefix}Norm{cast}",
-                summary="the bias of a matmul and a residual sum, if any, and LayerNorm; `Cast`: "
-                "also in the `type` of the next matmul",
-                rule="gpu_norm",
-                inputs={"x": _ANY, **_floats(*added, *_NORM[1:])},
-                outputs=outputs,
-                attributes=("epsilon", *["type"] * bool(cast)),
-                body="gpu_norm",
-                tags=[tag for tag in ("Bias", "Add", "Cast") if tag in prefix + cast],
-            )
+    for norm, (prefix, added), cast in itertools.product(
+        ("Norm", RMS_NORM), branches.items(), ("", "Cast")
+    ):
+        outputs = _floats(*["sum"] * bool(prefix), "y") | ({"cast": _ANY} if cast else {})
+        name = f"{prefix}{norm}{cast}"
+        yield FusedOp(
+            name=f"Gpu{name}",
+            summary="the bias of a matmul and a residual sum, if any, and LayerNorm or RMSNorm; "
+            "`Cast`: also in the `type` of the next matmul",
+            rule="gpu_norm",
+            inputs={"x": _ANY, **_floats(*added, *_NORM[1 : 3 if norm == "Norm" else 2])},
+            outputs=outputs,
+            attributes=("epsilon", *["type"] * bool(cast)),
+            body="gpu_norm",
+            tags=[tag for tag in ("Bias", "Add", RMS_NORM, "Cast") if tag in name],
+        )
     for source in (False, True):
         for cast in ("", "Cast"):
             yield FusedOp(
@@ -552,28 +564,34 @@ def _gpu() -> Iterator[FusedOp]:
             body="gpu_recurrent_norm",
             tags=(cast,) if cast else (),
         )
-    yield FusedOp(
-        name="GpuCachedAttention",
-        summary="writes keys and values into static caches, at the position of each sentence, and "
-        "attends over each beam's past",
-        rule="gpu_cached_attention",
-        inputs={
-            "qkv": _ANY, "past_key": _ANY, "past_value": _ANY, "ancestry": _FLOAT,
-            "positions": _INT64, "done": _BOOL,
-        },
-        outputs={"context": _ANY, "next_key": _ANY, "next_value": _ANY},
-        attributes=("heads", "splits", "head_shape", "type"),
-        body="gpu_cached_attention",
-    )  # fmt: skip
-    yield FusedOp(
-        name="GpuSelfAttention",
-        summary="self-attention of the encoder, over the tokens of each sentence",
-        rule="gpu_self_attention",
-        inputs={"qkv": _ANY, "bias": _FLOAT},
-        outputs={"context": _ANY},
-        attributes=("heads", "splits", "head_shape", "type"),
-        body="gpu_self_attention",
-    )
+    relative = (("", (), ()), ("Relative", ("distances_by_head",), ("Relative",)))
+    for prefix, distances, tags in relative:
+        yield FusedOp(
+            name=f"Gpu{prefix}CachedAttention",
+            summary="writes keys and values into static caches, at the position of each sentence, "
+            "and attends over each beam's past; `Relative`: with biases of distances",
+            rule="gpu_cached_attention",
+            inputs={
+                "qkv": _ANY, "past_key": _ANY, "past_value": _ANY, "ancestry": _FLOAT,
+                "positions": _INT64, "done": _BOOL, **_floats(*distances),
+            },
+            outputs={"context": _ANY, "next_key": _ANY, "next_value": _ANY},
+            attributes=("heads", "splits", "head_shape", "type"),
+            body="gpu_cached_attention",
+            tags=tags,
+        )  # fmt: skip
+    for prefix, distances, tags in relative:
+        yield FusedOp(
+            name=f"Gpu{prefix}SelfAttention",
+            summary="self-attention of the encoder, over the tokens of each sentence; `Relative`: "
+            "with biases of distances",
+            rule="gpu_self_attention",
+            inputs={"qkv": _ANY, **_floats("source_bias" if prefix else "bias", *distances)},
+            outputs={"context": _ANY},
+            attributes=("heads", "splits", "head_shape", "type"),
+            body="gpu_self_attention",
+            tags=tags,
+        )
     yield FusedOp(
         name="GpuSplitHeads",
         summary="cuts keys and values of all decoder layers out of the encoder's matmul for them, "

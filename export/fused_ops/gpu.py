@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
+import numpy as np
 import onnx_ir as ir
 
 from translate_trt.export.fused_ops.declarations import OPERATORS, RELATIVE_SOURCE_BIAS
@@ -23,9 +24,12 @@ from translate_trt.export.fused_ops.match_matmul import swish, top_logits
 from translate_trt.export.fused_ops.match_recurrence import follow_parents, recurrent_unit
 from translate_trt.export.fused_ops.match_search import graph_values, select
 from translate_trt.export.fused_ops.matching import (
+    NORMS,
+    Constant,
     FusedNode,
     Unavoidable,
     norm_of_rows,
+    numbers,
     other,
     producer,
     reader,
@@ -42,14 +46,14 @@ Found: TypeAlias = FusedNode | str | None
 #: Largest beam size of the kernels: a tile of 16 queries is the smallest that GPUs multiply.
 MOST_BEAMS = 16
 _TOO_MANY_BEAMS = Unavoidable(f"kernels have at most {MOST_BEAMS} beams")
-_BIASED_SCORES = Unavoidable("scores have biases of relative positions")
 
 
 def gpu_norm(node: ir.Node) -> Found:
-    """Match LayerNorm of a residual sum, with the bias of the matmul before it, if any."""
+    """Match a norm of a residual sum, with the bias of the matmul before it, if any."""
     attributes = norm_of_rows(node)
     if attributes is None:
         return None
+    constants = [operand(node, index) for index in range(1, len(node.inputs))]
     x, residual, bias = operand(node, 0), None, None
     addition = producer(x, "Add")
     if addition is not None and same_axes(*(pair := (operand(addition, 0), operand(addition, 1)))):
@@ -58,11 +62,11 @@ def gpu_norm(node: ir.Node) -> Found:
         residual, bias = other(addition, x), _bias_of_matmul(x) if x in own else None
         for value in pair:
             unit = producer(value, "GpuRecurrentUnit")
-            if unit is not None and reader(value, "Add") is addition:
+            if unit is not None and reader(value, "Add") is addition and len(constants) == 2:
                 given = operand(unit, 0), operand(unit, 1), other(addition, value)
                 return _with_cast(
                     "GpuRecurrentNorm",
-                    (*given, operand(node, 1), operand(node, 2)),
+                    (*given, *constants),
                     [unit.outputs[0], addition.outputs[0], node.outputs[0]],
                     attributes,
                 )
@@ -73,8 +77,8 @@ def gpu_norm(node: ir.Node) -> Found:
     total = [] if addition is None or residual is None else [addition.outputs[0]]
     prefix = {0: "", 1: "Add", 2: "BiasAdd"}[len(inputs)]
     return _with_cast(
-        f"Gpu{prefix}Norm",
-        (_uncast(x), *inputs, operand(node, 1), operand(node, 2)),
+        f"Gpu{prefix}{NORMS[node.op_type]}",
+        (_uncast(x), *inputs, *constants),
         [*total, node.outputs[0]],
         attributes,
     )
@@ -123,13 +127,30 @@ def gpu_bias_activation(node: ir.Node) -> Found:
         return None  # the approximation by tanh
     if bias is None:
         return None
-    cast = reader(activated, "Cast")
-    return FusedNode(
-        name,
-        (_uncast(other(_of(biased), bias)), bias),
-        [activated] if cast is None else cast.outputs,
-        {"type": int(ir.DataType.FLOAT) if cast is None else cast.attributes["to"].as_int()},
-    )
+    inputs = (_uncast(other(_of(biased), bias)), bias)
+    return FusedNode(name, inputs, *_as_it_is_read(activated))
+
+
+def _as_it_is_read(value: ir.Value) -> tuple[Sequence[ir.Value], dict[str, int]]:
+    """Return a value in float32, or its cast if that alone is read, and the attribute `type`."""
+    cast = reader(value, "Cast")
+    if cast is None:
+        return [value], {"type": int(ir.DataType.FLOAT)}
+    return cast.outputs, {"type": cast.attributes["to"].as_int()}
+
+
+def gpu_gated_gelu(node: ir.Node) -> Found:
+    """Match GELU of a half of a matmul's columns times the other half, in float32."""
+    by_tanh = node.attributes.get_string("approximate", "none") == "tanh"
+    gated = reader(node.outputs[0], "Mul")
+    if not by_tanh or gated is None:
+        return None
+    halves = [_uncast(x) for x in (operand(node, 0), other(gated, node.outputs[0]))]
+    split = producer(halves[0], "Split")
+    sizes = constant(split.inputs[1]) if split is not None else None
+    if split is None or halves != list(split.outputs) or sizes is None or sizes[0] != sizes[1]:
+        return None
+    return FusedNode("GpuGatedGelu", (operand(split, 0),), *_as_it_is_read(gated.outputs[0]))
 
 
 def _bias_of_matmul(biased: ir.Value) -> ir.Value | None:
@@ -210,14 +231,18 @@ def gpu_cached_attention(node: ir.Node) -> Found:
     heads, size = _heads(operand(node, 0))
     if len(set(sizes.tolist())) > 1:
         return Unavoidable("keys and values have different sizes")
-    if producer(_unclamped(operand(node, 3)), "Unsqueeze") is None:
-        return _BIASED_SCORES
+    bias, distances = _unclamped(operand(node, 3)), []
+    if producer(bias, "Unsqueeze") is None:
+        table = _distances_of_slots(bias, given["positions"])
+        if table is None:
+            return "the scores have other biases than those of distances"
+        distances = [_by_head(table)]
     if _beams(context) > MOST_BEAMS:
         return _TOO_MANY_BEAMS
     caches = [operand(write, 0) for write in scatters]
     return FusedNode(
-        "GpuCachedAttention",
-        (operand(split, 0), *caches, *given.values()),
+        f"Gpu{'Relative' * bool(distances)}CachedAttention",
+        (operand(split, 0), *caches, *given.values(), *distances),
         (context, *(write.outputs[0] for write in scatters)),
         {
             "heads": heads,
@@ -226,6 +251,30 @@ def gpu_cached_attention(node: ir.Node) -> Found:
             "type": int(_type(caches[0])),
         },
     )
+
+
+def _distances_of_slots(bias: ir.Value, positions: ir.Value) -> ir.Value | None:
+    """Find the table [M + 1, H] of which a bias [N, H, K, P] of static caches has the sums."""
+    addition = producer(bias, "Add")
+    expanded = producer(operand(addition, 1), "Unsqueeze") if addition is not None else None
+    by_head = producer(operand(expanded, 0), "Transpose") if expanded is not None else None
+    found = lookup(operand(by_head, 0)) if by_head is not None else None
+    clip = producer(found[1], "Clip") if found is not None else None
+    distance = producer(operand(clip, 0), "Sub") if clip is not None else None
+    query = producer(operand(distance, 0), "Unsqueeze") if distance is not None else None
+    if found is None or clip is None or query is None or operand(query, 0) is not positions:
+        return None
+    table = constant(found[0])
+    assert table is not None  # lookup
+    limits = [numbers(clip.inputs[index]) for index in (1, 2)]
+    return found[0] if limits == [0, len(table) - 1] else None
+
+
+def _by_head(distances: ir.Value) -> Constant:
+    """Transpose a table of biases, so that those of a head are adjacent."""
+    table = constant(distances)
+    assert table is not None
+    return Constant(f"{distances.name}_by_head", np.ascontiguousarray(table.T))
 
 
 def gpu_beam_attention(node: ir.Node) -> Found:
@@ -297,9 +346,10 @@ def gpu_self_attention(node: ir.Node) -> Found:
     split, context = producer(written[0], "Split"), _context(node)
     if split is None or written != list(split.outputs):
         return "queries, keys and values are not the outputs of one matmul, in this order"
-    bias = _unclamped(operand(node, 3))
-    if producer(bias, RELATIVE_SOURCE_BIAS) is not None:
-        return _BIASED_SCORES
+    bias, distances = _unclamped(operand(node, 3)), []
+    relative = producer(bias, RELATIVE_SOURCE_BIAS)
+    if relative is not None:
+        bias, distances = operand(relative, 0), [_by_head(operand(relative, 1))]
     if {"source_bias": bias} != graph_values(node, "outputs", "source_bias"):
         return "the mask is not that of the source"
     if context is None:
@@ -310,8 +360,8 @@ def gpu_self_attention(node: ir.Node) -> Found:
         return Unavoidable("keys and values have different sizes")
     heads, size = _heads(operand(node, 0))
     return FusedNode(
-        "GpuSelfAttention",
-        (operand(split, 0), bias),
+        f"Gpu{'Relative' * bool(distances)}SelfAttention",
+        (operand(split, 0), bias, *distances),
         (context,),
         {
             "heads": heads,
@@ -451,8 +501,9 @@ RULES: Rules = (
     ("Add", gpu_embed),
     ("Sigmoid", gpu_bias_activation),
     ("Gelu", gpu_bias_activation),
+    ("Gelu", gpu_gated_gelu),
     ("Sigmoid", gpu_recurrent_unit),
-    ("LayerNormalization", gpu_norm),
+    *((name, gpu_norm) for name in NORMS),
     ("MatMul", gpu_linear),
     ("Attention", gpu_cached_attention),
     ("Attention", gpu_beam_attention),
@@ -475,22 +526,22 @@ class FuseGpuOps(FuseOps):
     rules = RULES
     expected = Expected(
         # Two matmuls, the attention and two norms of a layer; one matmul of all cross-attentions,
-        # and its heads; the embedding; further norms. RMSNorm is none of them.
+        # and its heads; the embedding; further norms. Gated layers have an activation.
         encoder=lambda model: (
-            (2 + 2 * (not model.rms_norm) + model.equal_heads) * model.encoder_layers
+            (4 + model.equal_heads + model.gated) * model.encoder_layers
             + (1 + model.equal_heads)
             + 1
-            + norms_after_embedding(model) * (not model.rms_norm)
+            + norms_after_embedding(model)
         ),
         source=lambda _: 1,  # the bias
         # Of a layer the matmul before self-attention or SSRU, either of these, three norms, the
         # query and the attention over the source, and the first matmul of the feed-forward block;
         # with an SSRU the order of its state; the embedding.
         step=lambda model: (
-            (5 + 3 * model.equal_heads - 3 * model.rms_norm) * model.self_attentions
-            + (8 + model.equal_heads - 3 * model.rms_norm) * model.ssrus
+            (5 + 3 * model.equal_heads + model.gated) * model.self_attentions
+            + (8 + model.equal_heads + model.gated) * model.ssrus
             + 1
-            + norms_after_embedding(model) * (not model.rms_norm)
+            + norms_after_embedding(model)
         ),
         # Candidates and selection, unless rules 13 to 15 take part; and the ancestry.
         search=lambda model: 2 * (not model.marks) + (model.self_attentions > 0),

@@ -1,4 +1,4 @@
-"""Bias and activation after a matmul (`GpuBiasGelu`, `GpuBiasSwish`).
+"""Activations after a matmul (`GpuBiasGelu`, `GpuBiasSwish`, `GpuGatedGelu`), and casts.
 
 ReLU needs no kernel of its own: it is an epilogue of the library's matmul.
 """
@@ -14,6 +14,7 @@ from translate_trt.runtime.gpu.launch import Launch
 
 _BLOCK = 1024
 _HALF_ROOT = tl.constexpr(0.7071067811865476)  # 1 / sqrt(2)
+_TANH_FACTOR = tl.constexpr(1.5957691216057308)  # 2 sqrt(2 / pi)
 
 
 @triton.jit(do_not_specialize=["size"])
@@ -53,4 +54,56 @@ def bias_activation(x: Tensor, bias: Tensor, y: Tensor, *, gelu: bool) -> tuple[
             {"x": x, "bias": bias, "y": y, "size": x.numel()},
             {"WIDTH": x.shape[-1], "BLOCK": _BLOCK, "GELU": gelu},
         ),
+    )
+
+
+@triton.jit(do_not_specialize=["size"])
+def gated_gelu_kernel(
+    x, y, size, WIDTH: tl.constexpr, BLOCK: tl.constexpr, DEPENDENT: tl.constexpr
+):  # fmt: skip
+    """Compute BLOCK elements of rows of WIDTH columns, `size` in all; those of x are twice as wide.
+
+    (1 + tanh(z)) / 2 is sigmoid(2 z).
+    """
+    wait_for_predecessor(DEPENDENT)
+    index = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = index < size
+    inner = x + index + index // WIDTH * WIDTH
+    value = tl.load(inner, mask=inside, other=0.0).to(tl.float32)
+    factor = tl.load(inner + WIDTH, mask=inside, other=0.0).to(tl.float32)
+    gate = tl.sigmoid((value + 0.044715 * value * value * value) * _TANH_FACTOR)
+    tl.store(y + index, (value * gate * factor).to(y.dtype.element_ty), mask=inside)
+
+
+def gated_gelu(x: Tensor, y: Tensor) -> tuple[Launch, ...]:
+    """Describe GELU, by tanh, of the first half of the columns times the second half.
+
+    Args:
+        x: [..., 2 * O] of any floating-point type.
+        y: The result [..., O] of any floating-point type.
+    """
+    return (
+        Launch(
+            gated_gelu_kernel,
+            (-(-y.numel() // _BLOCK),),
+            {"x": x, "y": y, "size": y.numel()},
+            {"WIDTH": y.shape[-1], "BLOCK": _BLOCK},
+        ),
+    )
+
+
+@triton.jit(do_not_specialize=["size"])
+def cast_kernel(x, y, size, BLOCK: tl.constexpr, DEPENDENT: tl.constexpr):
+    """Cast BLOCK elements, of `size` in all."""
+    wait_for_predecessor(DEPENDENT)
+    index = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    value = tl.load(x + index, mask=index < size)
+    tl.store(y + index, value.to(y.dtype.element_ty), mask=index < size)
+
+
+def cast(x: Tensor, y: Tensor) -> Launch:
+    """Describe a cast of x to y, both contiguous, between floating-point types."""
+    size = x.numel()
+    return Launch(
+        cast_kernel, (-(-size // _BLOCK),), {"x": x, "y": y, "size": size}, {"BLOCK": _BLOCK}
     )

@@ -11,7 +11,7 @@ neighbours nor on the sizes N, C, P and S (rule 9 of docs/beam-search.md).
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import torch
@@ -33,7 +33,13 @@ _BLOCK_BYTES = 8192
 
 
 @triton.jit
-def attend_block(query, keys, values, offsets, is_read, is_seen, top, total, context):
+def biases_of(distances, distance, LEAST: tl.constexpr, M: tl.constexpr):
+    """Load one head's biases of distances, of which there are those from LEAST to M."""
+    return tl.load(distances + (tl.minimum(tl.maximum(distance, LEAST), M) - LEAST))
+
+
+@triton.jit
+def attend_block(query, keys, values, offsets, is_read, is_seen, biases, top, total, context):
     """Include a block of B keys and values in the running results of R beams.
 
     Args:
@@ -43,6 +49,7 @@ def attend_block(query, keys, values, offsets, is_read, is_seen, top, total, con
         offsets: Elements of the block from these addresses [B, D].
         is_read: Elements that are read; others count as 0 [B, D].
         is_seen: Keys that a beam attends to [R, B] or [1, B].
+        biases: Terms of the scores [R, B] or [1, B], or None.
         top: Largest score so far, times log2(e) [R].
         total: Sum of softmax numerators relative to `top` [R].
         context: Sum of values, weighted by these numerators [R, D].
@@ -52,8 +59,10 @@ def attend_block(query, keys, values, offsets, is_read, is_seen, top, total, con
     """
     k = tl.load(keys + offsets, mask=is_read, other=0.0)
     v = tl.load(values + offsets, mask=is_read, other=0.0)
-    scores = tl.dot(query, tl.trans(k), input_precision="ieee") * _LOG2_E
-    scores = tl.where(is_seen, scores, float("-inf"))
+    scores = tl.dot(query, tl.trans(k), input_precision="ieee")
+    if biases is not None:
+        scores += biases
+    scores = tl.where(is_seen, scores * _LOG2_E, float("-inf"))
     higher = tl.maximum(top, tl.max(scores, 1))
     base = tl.where(higher == float("-inf"), 0.0, higher)  # inf - inf is NaN
     rescale = tl.exp2(top - base)
@@ -66,9 +75,9 @@ def attend_block(query, keys, values, offsets, is_read, is_seen, top, total, con
 
 @triton.jit(do_not_specialize=["C", "P"])
 def cached_attention_kernel(
-    qkv, past_key, past_value, ancestry, positions, done, context,
+    qkv, past_key, past_value, ancestry, positions, done, context, distances,
     C, P,
-    H: tl.constexpr, K: tl.constexpr, D: tl.constexpr,
+    H: tl.constexpr, K: tl.constexpr, D: tl.constexpr, M: tl.constexpr,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, BLOCK: tl.constexpr, WRITES: tl.constexpr,
     DEPENDENT: tl.constexpr,
 ):  # fmt: skip
@@ -105,7 +114,12 @@ def cached_attention_kernel(
         tl.store(keys + written, new_key, mask=fits)
         tl.store(values + written, new_value, mask=fits)
 
-    top = tl.sum(query.to(tl.float32) * new_key.to(tl.float32), 1) * _LOG2_E
+    top = tl.sum(query.to(tl.float32) * new_key.to(tl.float32), 1)
+    if distances is not None:
+        position = (first // K).to(tl.int32)
+        distances += h * (M + 1)
+        top += tl.load(distances)
+    top *= _LOG2_E
     total = tl.full([ROWS], 1.0, tl.float32)
     result = new_value.to(tl.float32)
     for begin in range(0, end, BLOCK):
@@ -116,8 +130,9 @@ def cached_attention_kernel(
         is_live = tl.max(is_seen.to(tl.int32), 0) != 0  # in the past of any beam
         offsets = s[:, None] * D + column[None, :]
         is_read = is_live[:, None] & (column < D)[None, :]
+        biases = None if distances is None else biases_of(distances, position - s // K, 0, M)[None]
         top, total, result, _ = attend_block(
-            query, keys, values, offsets, is_read, is_seen, top, total, result
+            query, keys, values, offsets, is_read, is_seen, biases, top, total, result
         )
     out = context + (n * K * H + h) * D + row[:, None] * (H * D) + column[None, :]
     tl.store(out, (result / total[:, None]).to(context.dtype.element_ty), mask=is_element)
@@ -163,7 +178,7 @@ def beam_attention_kernel(
         offsets = s[:, None] * D + column[None, :]
         is_read = is_seen[:, None] & (column < D)[None, :]
         top, total, result, block = attend_block(
-            q, keys, values, offsets, is_read, is_seen[None, :], top, total, result
+            q, keys, values, offsets, is_read, is_seen[None, :], None, top, total, result
         )
         if KEEP_SCORES:
             kept = scores + (n * H + h) * K * S + row[:, None] * S + s[None, :]
@@ -215,6 +230,7 @@ def cached_attention(
     positions: Tensor,
     done: Tensor,
     context: Tensor,
+    distances: Tensor | None = None,
     *,
     heads: int,
     writes: bool = True,
@@ -232,15 +248,18 @@ def cached_attention(
         positions: Position of each sentence [N], int64.
         done: Rows that ignore their past, since their results are not needed [N], bool.
         context: Output [N, K, H * D], T.
+        distances: Biases of scores by the distance of a query from its key [H, M + 1], float32;
+            of larger distances, those of M.
         heads: Number of heads H.
         writes: Whether to write the caches, which may also have been written before.
     """
     tensors = {
         "qkv": qkv, "past_key": past_key, "past_value": past_value, "ancestry": ancestry,
-        "positions": positions, "done": done, "context": context,
+        "positions": positions, "done": done, "context": context, "distances": distances,
     }  # fmt: skip
     sizes = {"C": past_key.shape[2], "P": ancestry.shape[2]}
-    return (_launch(cached_attention_kernel, tensors, sizes, context, heads, WRITES=writes),)
+    flags = {"WRITES": writes, "M": 0 if distances is None else distances.shape[1] - 1}
+    return (_launch(cached_attention_kernel, tensors, sizes, context, heads, **flags),)
 
 
 def beam_attention(
@@ -323,11 +342,11 @@ def block_of_keys(size: int, dtype: torch.dtype) -> tuple[int, int]:
 
 def _launch(
     kernel: Any,
-    tensors: dict[str, Tensor],
-    sizes: dict[str, int],
+    tensors: Mapping[str, Tensor | None],
+    sizes: Mapping[str, int],
     context: Tensor,
     heads: int,
-    **flags: bool,
+    **flags: int,
 ) -> Launch:
     """Describe the launch of one program for each head of context [N, K, H * D]."""
     n, k, width = context.shape

@@ -126,8 +126,9 @@ def specialize(launch: Launch) -> Specialization:
     """
     function, tensors = launch.kernel.fn, launch.tensors
     types: list[tuple[str, str]] = []
+    absent = {name: None for name, value in launch.arguments.items() if value is None}
     for name in launch.kernel.arg_names:
-        if name in launch.constants or name == DEPENDENT:
+        if name in launch.constants or name in absent or name == DEPENDENT:
             continue
         value = launch.arguments[name]
         if not isinstance(value, int):
@@ -146,7 +147,7 @@ def specialize(launch: Launch) -> Specialization:
         name=function.__name__,
         types=tuple(types),
         aligned=frozenset(aligned),
-        constants=tuple(launch.constants.items()),
+        constants=tuple({**launch.constants, **absent}.items()),
         options=tuple(launch.options.items()),
     )
 

@@ -15,7 +15,7 @@ import triton.language as tl
 from torch import Tensor
 
 from translate_trt.runtime.bundle import contract
-from translate_trt.runtime.gpu.attention import MASKED, attend_block, block_of_keys
+from translate_trt.runtime.gpu.attention import MASKED, attend_block, biases_of, block_of_keys
 from translate_trt.runtime.gpu.dependence import wait_for_predecessor
 from translate_trt.runtime.gpu.launch import Launch, power_of_two
 
@@ -28,9 +28,9 @@ _SCANNED = 1024
 
 @triton.jit(do_not_specialize=["S"])
 def self_attention_kernel(
-    qkv, source_bias, context,
+    qkv, source_bias, context, distances,
     S,
-    H: tl.constexpr, D: tl.constexpr,
+    H: tl.constexpr, D: tl.constexpr, M: tl.constexpr,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, BLOCK: tl.constexpr, SCANNED: tl.constexpr,
     DEPENDENT: tl.constexpr,
 ):  # fmt: skip
@@ -59,6 +59,8 @@ def self_attention_kernel(
         end = tl.maximum(end, tl.max(tl.where(is_token, s + 1, 0), 0))
     end = tl.where(first < end, end, 0)  # a block of padding has no keys
 
+    if distances is not None:
+        distances += h * (2 * M + 1)
     top = tl.full([ROWS], float("-inf"), tl.float32)
     total = tl.zeros([ROWS], tl.float32)
     result = tl.zeros([ROWS, COLUMNS], tl.float32)
@@ -66,9 +68,11 @@ def self_attention_kernel(
         s = begin + token
         is_seen = bias > MASKED
         bias = tl.load(biases + s + BLOCK, mask=s + BLOCK < S, other=MASKED)
+        distance = s[None, :] - row[:, None]
+        relative = None if distances is None else biases_of(distances, distance, -M, M)
         top, total, result, _ = attend_block(
             query, own + H * D, own + 2 * H * D, s[:, None] * (3 * H * D),
-            is_seen[:, None] & is_column, is_seen[None, :], top, total, result,
+            is_seen[:, None] & is_column, is_seen[None, :], relative, top, total, result,
         )  # fmt: skip
     result = tl.where(is_query[:, None], result / tl.where(is_query, total, 1.0)[:, None], 0.0)
     out = context + (n * S * H + h) * D + row[:, None] * (H * D) + column[None, :]
@@ -120,7 +124,12 @@ def source_bias_kernel(
 
 
 def self_attention(
-    qkv: Tensor, source_bias: Tensor, context: Tensor, *, heads: int
+    qkv: Tensor,
+    source_bias: Tensor,
+    context: Tensor,
+    distances: Tensor | None = None,
+    *,
+    heads: int,
 ) -> tuple[Launch, ...]:
     """Describe self-attention of the encoder.
 
@@ -130,19 +139,27 @@ def self_attention(
         qkv: Scaled queries, keys and values [N, S, 3 * H * D], T; padding is not read.
         source_bias: 0 for tokens, about -1e9 for padding [N, 1, 1, S], float32.
         context: Output [N, S, H * D], T; zeros for padding.
+        distances: Biases of scores by the distance of a key from its query, from -M to M
+            [H, 2 * M + 1], float32; larger distances have the biases of these.
         heads: Number of heads H.
     """
     n, s, width = context.shape
     columns, block = block_of_keys(width // heads, context.dtype)
+    if distances is not None:  # a bias and its address for each score are in registers as well
+        block = max(16, block // 2)
     # FP32 has no MMA: more threads share the operands, which are in registers.
     rows, warps = (64, 4) if context.element_size() == 2 else (32, 8)
     return (
         Launch(
             self_attention_kernel,
             (triton.cdiv(s, rows), heads, n),
-            {"qkv": qkv, "source_bias": source_bias, "context": context, "S": s},
+            {
+                "qkv": qkv, "source_bias": source_bias, "context": context, "S": s,
+                "distances": distances,
+            },
             {
                 "H": heads, "D": width // heads,
+                "M": 0 if distances is None else distances.shape[1] // 2,
                 "ROWS": rows, "COLUMNS": columns, "BLOCK": block, "SCANNED": _SCANNED,
             },
             warps=warps,

@@ -18,7 +18,7 @@ from torch import Tensor
 DEPENDENT = "DEPENDENT"
 
 #: A value of a kernel's parameter.
-Argument: TypeAlias = Tensor | int | tuple[Tensor, ...]
+Argument: TypeAlias = Tensor | int | tuple[Tensor, ...] | None
 
 # Multiplications and additions are rounded one by one, as in Triton's interpreter. Which of them a
 # compiler would fuse depends on its version, and whether it may by default, on Triton's.
@@ -35,7 +35,7 @@ class Launch:
         kernel: Function decorated with `triton.jit`.
         grid: Number of programs along each axis, at most three.
         arguments: Tensors, whose addresses the kernel takes, and integers, by parameter. A tuple
-            is as many parameters of a cubin as it has tensors.
+            is as many parameters of a cubin as it has tensors, and None is a constant.
         constants: Values of the parameters that are compile-time constants, without `DEPENDENT`.
         warps: Warps of a program.
         stages: Stages of software pipelining.

@@ -1,4 +1,4 @@
-"""Bias, residual sum and LayerNorm, as one kernel (`GpuNorm`, `GpuAddNorm`, `GpuBiasAddNorm`)."""
+"""Bias, residual sum and a norm, as one kernel (`GpuNorm` to `GpuBiasAddRmsNorm`)."""
 
 from __future__ import annotations
 
@@ -22,15 +22,18 @@ def normalize_row(
     """Normalize `values`, the row of WIDTH columns at offset `row`, and write what is read.
 
     The variance is that of the differences from the mean, as in PyTorch: the difference of two
-    means of squares would lose what a large mean has in common with the row.
+    means of squares would lose what a large mean has in common with the row. Without beta, it is
+    RMSNorm, for which `values` must be 0 outside.
     """
     if WRITES_TOTAL:
         tl.store(total + row + columns, values, mask=inside)
-    mean = tl.sum(values, 0) / WIDTH
-    differences = tl.where(inside, values - mean, 0.0)
+    differences = values
+    if beta is not None:
+        mean = tl.sum(values, 0) / WIDTH
+        differences = tl.where(inside, values - mean, 0.0)
     variance = tl.sum(differences * differences, 0) / WIDTH
     scale = tl.load(gamma + columns, mask=inside, other=0.0)
-    shift = tl.load(beta + columns, mask=inside, other=0.0)
+    shift = 0.0 if beta is None else tl.load(beta + columns, mask=inside, other=0.0)
     found = differences * tl.rsqrt(variance + EPSILON) * scale + shift
     if WRITES_Y:
         tl.store(y + row + columns, found, mask=inside)
@@ -84,7 +87,7 @@ def row_launch(
     return Launch(
         kernel,
         (rows,),
-        {name: unused if tensor is None else tensor for name, tensor in arguments.items()},
+        {n: unused if x is None and n != "beta" else x for n, x in arguments.items()},
         {
             "WIDTH": width, "BLOCK": block, **constants,
             **{f"WRITES_{n.upper()}": arguments[n] is not None for n in ("total", "y", "cast")},
@@ -98,25 +101,25 @@ def norm(
     bias: Tensor | None,
     residual: Tensor | None,
     gamma: Tensor,
-    beta: Tensor,
+    beta: Tensor | None,
     total: Tensor | None,
     y: Tensor | None,
     cast: Tensor | None,
     *,
     epsilon: float,
 ) -> tuple[Launch, ...]:
-    """Describe LayerNorm of x + bias + residual over the last axis.
+    """Describe LayerNorm or RMSNorm of x + bias + residual over the last axis.
 
     Args:
         x: [..., O] of any floating-point type.
         bias: [O] in float32, if any.
         residual: [..., O] in float32, if any.
         gamma: [O] in float32.
-        beta: [O] in float32.
+        beta: [O] in float32; None for RMSNorm.
         total: The sum [..., O] in float32, to be written; None if nothing reads it.
         y: The result [..., O] in float32; None if nothing reads it.
         cast: The result in another type; None if nothing reads it.
-        epsilon: Number added to the variance.
+        epsilon: Number added to the variance or the mean square.
     """
     width = x.shape[-1]
     arguments = {

@@ -51,7 +51,11 @@ TARGET, SAME_GRAPHS = "cuda-fp16", "torch-fp16"
 
 @pytest.fixture(
     scope="module",
-    params=["post-norm", pytest.param("pre-norm", marks=pytest.mark.nightly), "ssru"],
+    params=[
+        "post-norm",
+        "ssru",
+        *(pytest.param(name, marks=pytest.mark.nightly) for name in ("pre-norm", "t5 1.1")),
+    ],
 )
 def bundle(request: pytest.FixtureRequest, shared: SharedFiles, tokenizer_model: Path) -> Path:
     return plan_bundle(shared, tokenizer_model, request.param, (TARGET, SAME_GRAPHS))

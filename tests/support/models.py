@@ -72,6 +72,20 @@ def _trained(
     return model.eval()
 
 
+@torch.no_grad()
+def enlarge(model: Transformer) -> None:
+    """Lift T5's residual sums and gated activations beyond FP16's range; translations stay."""
+    model.embedding.weight *= 12_000
+    for layer in (*model.encoder_layers, *model.decoder_layers):
+        for name, parameter in layer.named_parameters():
+            if ".output." in name or name.endswith("outer.bias"):
+                parameter *= 12_000
+            elif ".gate." in name:
+                parameter *= 24_000
+            elif name.endswith("outer.weight"):
+                parameter *= 0.5
+
+
 @pytest.fixture(scope="session", autouse=True)
 def trained_once(shared: SharedFiles) -> Iterator[None]:
     """Make `lively_model` train each model once, in this run or before."""

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from support.compiled import APART
 from support.disk_cache import hash_files
-from support.models import lively_model, save_model
+from support.models import T5, enlarge, lively_model, save_model
 from support.shared import SharedFiles
 from translate_trt.export.build_options import BuildOptions
 from translate_trt.export.compile import compile_bundle
@@ -34,6 +34,7 @@ from translate_trt.runtime.gpu.cubins import Cubin, Specialization
 from translate_trt.runtime.gpu.launch import DEPENDENT
 from translate_trt.runtime.text.tokenizer import Tokenizer
 from translate_trt.train.checkpoint import open_checkpoint
+from translate_trt.train.config import GATED
 
 #: Changes of `lively_model` by name.
 MODELS: dict[str, dict[str, Any]] = {
@@ -41,6 +42,8 @@ MODELS: dict[str, dict[str, Any]] = {
     "pre-norm": {"norm": "pre", "activation": "gelu", "norm_embedding": True, "tied": "none",
                  "output_bias": True},
     "ssru": {"decoder_mixer": "ssru"},
+    "t5 1.1": {**T5, "relative_positions": 3},
+    "t5 1.0": {**T5, "relative_positions": 3, "activation": "relu", "tied": "all"},
 }  # fmt: skip
 
 # The interpreter takes as long as there are heads and layers.
@@ -65,12 +68,14 @@ def plan_bundle(
 ) -> Path:
     """Return a bundle of one of `MODELS`, with attention; its cuda targets have no real cubins."""
     size = Tokenizer(tokenizer_model, tokenizer_model).vocabulary_size
-    checkpoint = shared.once(
-        f"plans-{model}",
-        lambda path: save_model(
-            lively_model(size, **_SIZES, **MODELS[model]), path, tokenizer_model
-        ),
-    )
+
+    def save(path: Path) -> None:
+        made = lively_model(size, **{**MODELS[model], **_SIZES})
+        if made.config.activation == GATED:
+            enlarge(made)
+        save_model(made, path, tokenizer_model)
+
+    checkpoint = shared.once(f"plans-{model}", save)
     options = BuildOptions(
         tuple(targets), max_source_length=24, attention=True, beam_size=BEAMS, engines=ENGINES
     )

@@ -124,13 +124,13 @@ def operators() -> dict[str, FusedOperator]:
         top_logits,
     )
 
-    def norm_of(biased: bool, added: bool) -> FusedOperator:
+    def norm_of(biased: bool, added: bool, rms: bool) -> FusedOperator:
         totals = int(added)  # whether a residual sum is an output
 
         def describe(a: Attributes, x: Values, y: Values) -> Sequence[Launch]:
             given = iter(x[1:])
             bias, residual = next(given) if biased else None, next(given) if added else None
-            gamma, beta = given
+            gamma, beta = next(given), None if rms else next(given)
             total = y[0] if added else None
             found, cast = _padded(y[totals:])
             return norm.norm(
@@ -159,10 +159,23 @@ def operators() -> dict[str, FusedOperator]:
         ),
     )
     norms = {
-        f"Gpu{prefix}Norm{suffix}": norm_of("Bias" in prefix, "Add" in prefix)
+        f"Gpu{prefix}{norm}{suffix}": norm_of("Bias" in prefix, "Add" in prefix, norm == "RmsNorm")
         for prefix in ("", "Add", "BiasAdd")
+        for norm in ("Norm", "RmsNorm")
         for suffix in ("", "Cast")
     }
+    cached_attention = FusedOperator(
+        lambda _, x: [((*x[3].shape[:2], x[0].shape[-1] // 3), x[0].dtype), x[1], x[2]],
+        lambda a, x, y: attention.cached_attention(
+            x[0], x[1], x[2], x[3], x[4], x[5], y[0], x[6] if len(x) > 6 else None,
+            heads=a["heads"], writes=y[1] is not None,
+        ),
+        in_place=((1, 1), (2, 2)),
+    )  # fmt: skip
+    self_attention = FusedOperator(
+        lambda _, x: [((*x[0].shape[:2], x[0].shape[2] // 3), x[0].dtype)],
+        lambda a, x, y: encoder.self_attention(x[0], x[1], y[0], *x[2:], heads=a["heads"]),
+    )
     return {
         **norms,
         "GpuEmbed": embed,
@@ -171,20 +184,18 @@ def operators() -> dict[str, FusedOperator]:
         "GpuEmbedSourceCast": embed,
         "GpuBiasGelu": activation_of(gelu=True),
         "GpuBiasSwish": activation_of(gelu=False),
+        "GpuGatedGelu": FusedOperator(
+            lambda a, x: [((*x[0].shape[:-1], x[0].shape[-1] // 2), DTYPES[a["type"]])],
+            lambda _, x, y: activation.gated_gelu(x[0], y[0]),
+        ),
         "GpuRecurrentNorm": recurrent,
         "GpuRecurrentNormCast": recurrent,
         "GpuRecurrentUnit": FusedOperator(
             lambda _, x: [(x[1].shape, torch.float32)] * 2,
             lambda _, x, y: recurrence.recurrent_unit(x[0], x[1], y[0], y[1]),
         ),
-        "GpuCachedAttention": FusedOperator(
-            lambda _, x: [((*x[3].shape[:2], x[0].shape[-1] // 3), x[0].dtype), x[1], x[2]],
-            lambda a, x, y: attention.cached_attention(
-                x[0], x[1], x[2], x[3], x[4], x[5], y[0], heads=a["heads"],
-                writes=y[1] is not None,
-            ),
-            in_place=((1, 1), (2, 2)),
-        ),
+        "GpuCachedAttention": cached_attention,
+        "GpuRelativeCachedAttention": cached_attention,
         "GpuBeamAttention": FusedOperator(
             lambda _, x: [(x[0].shape, x[0].dtype)],
             lambda a, x, y: attention.beam_attention(
@@ -202,10 +213,8 @@ def operators() -> dict[str, FusedOperator]:
             ),
             launches=2,
         ),
-        "GpuSelfAttention": FusedOperator(
-            lambda _, x: [((*x[0].shape[:2], x[0].shape[2] // 3), x[0].dtype)],
-            lambda a, x, y: encoder.self_attention(x[0], x[1], y[0], heads=a["heads"]),
-        ),
+        "GpuSelfAttention": self_attention,
+        "GpuRelativeSelfAttention": self_attention,
         "GpuSplitHeads": FusedOperator(
             _heads,
             lambda _, x, y: encoder.split_heads(x[0], y),

@@ -122,6 +122,11 @@ def _launch(name: str, args: tuple[Any, ...], options: dict[str, Any], result: A
         source = args[1]
         if source.dtype == result.dtype and source.is_contiguous() and result.is_contiguous():
             return Copy(result, source)
+    floats = {torch.float32, torch.float16, torch.bfloat16}
+    if name == "_to_copy" and args[0].is_contiguous() and {args[0].dtype, result.dtype} <= floats:
+        from translate_trt.runtime.gpu.activation import cast  # Triton need not be installed
+
+        return cast(args[0], result)
     raise _NoLaunchError(f"{name} of {', '.join(map(_form, args))} has no launch")
 
 

@@ -333,6 +333,9 @@ def test_graphs_for_a_cpu_consist_of_fused_operators(
     assert graphs["step"].operators[mean] == 1
 
 
+ACTIVATIONS = ("GpuBiasGelu", "GpuBiasSwish", "GpuGatedGelu")
+
+
 @pytest.mark.parametrize(
     ("changes", "attention"),
     [
@@ -343,7 +346,10 @@ def test_graphs_for_a_cpu_consist_of_fused_operators(
         )
         for shape in SHAPES
         for attention in ((False, True) if shape == "post" else (False,))
-    ] + [pytest.param(EVERYTHING_ELSE, True, id="everything else")],
+    ] + [
+        pytest.param(EVERYTHING_ELSE, True, id="everything else"),
+        pytest.param(T5, True, id="T5", marks=pytest.mark.nightly),
+    ],
 )  # fmt: skip
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_graphs_for_a_gpu_consist_of_fused_operators_and_matmuls(
@@ -358,7 +364,7 @@ def test_graphs_for_a_gpu_consist_of_fused_operators_and_matmuls(
     # includes, five matmuls, one attention, and the order of its state. Then the embedding, the
     # logits, and the search.
     nodes = sum(step.operators.values())
-    activations = sum(step.operators[f"GpuBias{name}"] for name in ("Gelu", "Swish"))
+    activations = sum(step.operators[name] for name in ACTIVATIONS)
     assert activations == (layers if config.activation != "relu" else 0)
     norms = 3 * layers + (config.norm == "pre") + config.norm_embedding
     assert sum(n for name, n in step.operators.items() if "Norm" in name) == norms
@@ -367,8 +373,8 @@ def test_graphs_for_a_gpu_consist_of_fused_operators_and_matmuls(
     assert nodes == (matmuls + 2) * layers + norms + activations + others
     # Of a layer four matmuls, attention and two norms; a matmul for all decoder layers, and its
     # heads; the embedding and the source's bias.
-    more = (config.norm == "pre") + config.norm_embedding + encoder.operators["GpuBiasGelu"]
-    more += encoder.operators["GpuBiasSwish"]
+    more = (config.norm == "pre") + config.norm_embedding
+    more += sum(encoder.operators[name] for name in ACTIVATIONS)
     assert sum(encoder.operators.values()) == 7 * config.encoder_layers + 4 + more
 
 

@@ -97,10 +97,11 @@ class Step:
         """Return a copy of a range of rows."""
         return Step(*(x[rows].clone() for x in vars(self).values()))
 
-    def attend(self, heads: int) -> Tensor:
+    def attend(self, heads: int, distances: Tensor | None = None) -> Tensor:
         n, k, width = self.qkv.shape
         context = torch.full_like(self.qkv[..., : width // 3], NAN)
-        run(cached_attention(**vars(self), context=context, heads=heads))
+        given = {"context": context, "distances": distances}
+        run(cached_attention(**vars(self), **given, heads=heads))
         assert context.shape == (n, k, width // 3)
         return context
 
@@ -129,7 +130,9 @@ def make_step(case: Sizes, device: torch.device) -> Step:
     return Step(*tensors, *(x.to(device) for x in (ancestry, positions, done)))
 
 
-def expected_context(step: Step, heads: int, kind: torch.dtype) -> Tensor:
+def expected_context(
+    step: Step, heads: int, kind: torch.dtype, distances: Tensor | None = None
+) -> Tensor:
     """Compute the context as the graph of a torch target does, in `kind`; update the caches."""
     n, k, width = step.qkv.shape
     query, key, value = (
@@ -142,7 +145,11 @@ def expected_context(step: Step, heads: int, kind: torch.dtype) -> Tensor:
     columns = torch.arange(p, device=slots.device)
     own = slots[:, 0] == columns  # [N, K, P]
     past = torch.where(columns < slots[:, :, :1, 0], step.ancestry, MASKED)
-    bias = torch.where(own, 0.0, past)[:, None].to(kind)
+    bias = torch.where(own, 0.0, past)[:, None]
+    if distances is not None:
+        rows = (step.positions[:, None] - columns // k).clamp(0, distances.shape[1] - 1)
+        bias = bias + distances[:, rows].transpose(0, 1)[:, :, None]
+    bias = bias.to(kind)
     keys, values = (x[:, :, :p].nan_to_num(0).to(kind) for x in (step.past_key, step.past_value))
     attend = torch.nn.functional.scaled_dot_product_attention
     context = attend(query.to(kind), keys, values, bias, scale=1.0)
@@ -160,6 +167,18 @@ def test_attention_over_the_caches(case: Sizes, device: torch.device) -> None:
     assert_close(found, today, case.T, factor=2)
     assert torch.equal(bits(step.past_key), bits(graph.past_key))
     assert torch.equal(bits(step.past_value), bits(graph.past_value))
+
+
+@pytest.mark.parametrize("most", [3, 40])
+@pytest.mark.parametrize("kind", TYPES)
+def test_distances_have_biases(most: int, kind: torch.dtype, device: torch.device) -> None:
+    """Distances beyond the largest one have its bias, and a beam's own slot that of 0."""
+    case = Sizes(2, 3, 4, 33, 23, kind)
+    step = make_step(case, device)
+    random_ = torch.Generator().manual_seed(most)
+    distances = 2 * torch.randn(case.H, most + 1, generator=random_).to(device)
+    exact = expected_context(step.rows(slice(None)), case.H, torch.float64, distances)
+    assert_close(step.attend(case.H, distances), exact, kind)
 
 
 @pytest.mark.parametrize("kind", TYPES)

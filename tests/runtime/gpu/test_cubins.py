@@ -30,8 +30,8 @@ from translate_trt.runtime.backends.pytorch.step_launches import (
 )
 from translate_trt.runtime.bundle.manifest import read_manifest
 from translate_trt.runtime.errors import BackendError
-from translate_trt.runtime.gpu.activation import bias_activation
-from translate_trt.runtime.gpu.attention import beam_attention_mean
+from translate_trt.runtime.gpu.activation import bias_activation, cast, gated_gelu
+from translate_trt.runtime.gpu.attention import beam_attention_mean, cached_attention
 from translate_trt.runtime.gpu.cubins import (
     Cubin,
     Specialization,
@@ -123,7 +123,14 @@ def other_launches() -> Iterable[Launch]:
     rows = empty(n, k, width)
     source = empty(n, s, 3 * width, dtype=half)
     yield from source_bias(empty(n, dtype=integer), empty(n, 1, 1, s), hidden=0)
-    yield from self_attention(source, empty(n, 1, 1, s), source[..., :width].clone(), heads=8)
+    context = source[..., :width].clone()
+    yield from self_attention(source, empty(n, 1, 1, s), context, empty(8, 257), heads=8)
+    yield from self_attention(source, empty(n, 1, 1, s), context, heads=8)
+    caches = [empty(n, 8, 4 * s, 64, dtype=half) for _ in "kv"]
+    yield from cached_attention(
+        empty(n, k, 3 * width, dtype=half), *caches, empty(n, k, 4 * s), empty(n, dtype=integer),
+        empty(n, dtype=torch.bool), rows.to(half), empty(8, 129), heads=8,
+    )  # fmt: skip
     yield from split_heads(source, [empty(n, 8, s, 64, dtype=half) for _ in range(3)])
     for gelu in (False, True):
         x = empty(n, k, 2048, dtype=half)
@@ -132,9 +139,11 @@ def other_launches() -> Iterable[Launch]:
         rows.to(half), *(empty(n, 8, s, 64, dtype=half) for _ in "kv"), empty(n, 1, 1, s),
         empty(n, dtype=torch.bool), rows.to(half), empty(n, k, s), heads=8, averaged=range(8),
     )  # fmt: skip
-    yield from norm(
-        rows, None, None, *(empty(width) for _ in "gb"), None, None, rows.to(half), epsilon=1e-5
-    )
+    yield from gated_gelu(empty(n, k, 4096, dtype=half), empty(n, k, 2048, dtype=half))
+    yield cast(rows.to(half), rows)
+    for beta in (None, empty(width)):
+        outputs = None, None, rows.to(half)
+        yield from norm(rows, None, None, empty(width), beta, *outputs, epsilon=1e-5)
     yield from recurrent_unit(empty(n, k, 2 * width, dtype=half), rows, rows.clone(), rows.clone())
     yield from top_logits(
         empty(n, k, v, dtype=half), empty(n, dtype=integer), empty(n, k, c),

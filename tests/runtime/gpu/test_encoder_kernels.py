@@ -25,10 +25,10 @@ def masked(lengths: list[int], size: int, device: torch.device, hidden: int = 0)
     return bias
 
 
-def attend(qkv: Tensor, bias: Tensor, heads: int) -> Tensor:
+def attend(qkv: Tensor, bias: Tensor, heads: int, distances: Tensor | None = None) -> Tensor:
     n, s, width = qkv.shape
     context = torch.full((n, s, width // 3), NAN, dtype=qkv.dtype, device=qkv.device)
-    for launch in self_attention(qkv, bias, context, heads=heads):
+    for launch in self_attention(qkv, bias, context, distances, heads=heads):
         launch.run()
     return context
 
@@ -55,19 +55,28 @@ def test_the_bias_masks_padding(hidden: int, device: torch.device) -> None:
 
 @pytest.mark.parametrize("dtype", ERRORS, ids=str)
 @pytest.mark.parametrize(
-    ("lengths", "size", "heads", "d"),
-    [([5, 1, 3], 5, 4, 8), ([70, 130, 64], 131, 2, 64), ([40, 0], 50, 2, 128), ([33], 40, 3, 24)],
-)
+    ("lengths", "size", "heads", "d", "most"),
+    [
+        ([5, 1, 3], 5, 4, 8, 0), ([70, 130, 64], 131, 2, 64, 0), ([40, 0], 50, 2, 128, 0),
+        ([33], 40, 3, 24, 0), ([5, 2], 5, 3, 8, 9), ([70, 3], 71, 2, 64, 7),
+    ],
+)  # fmt: skip
 def test_self_attention(
-    lengths: list[int], size: int, heads: int, d: int, dtype: torch.dtype, device: torch.device
-) -> None:
-    """Padding, which is NaN, is not read and has zeros."""
+    lengths: list[int], size: int, heads: int, d: int, most: int, dtype: torch.dtype,
+    device: torch.device,
+) -> None:  # fmt: skip
+    """Padding, which is NaN, is not read and has zeros; distances have biases up to `most`."""
     qkv = sources(lengths, size, heads, d, dtype, device)
-    found = attend(qkv, masked(lengths, size, device), heads)
+    random = torch.Generator().manual_seed(most)
+    distances = torch.randn(heads, 2 * most + 1, generator=random).to(device)
+    found = attend(qkv, masked(lengths, size, device), heads, distances if most else None)
     for row, length in enumerate(lengths):
         parts = qkv[row, :length].double().view(length, 3, heads, d)
         query, key, value = parts.permute(1, 2, 0, 3)
-        weights = (query @ key.transpose(1, 2)).softmax(-1)
+        tokens = torch.arange(length, device=device)
+        rows = (tokens - tokens[:, None]).clamp(-most, most) + most
+        bias = distances[:, rows] if most else 0
+        weights = (query @ key.transpose(1, 2) + bias).softmax(-1)
         expected = (weights @ value).transpose(0, 1).flatten(1)
         error = (found[row, :length].double() - expected).norm(dim=-1)
         assert (error <= ERRORS[dtype] * expected.norm(dim=-1)).all()

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 pytest.importorskip("triton", reason="Triton is not installed: pip install triton")
 
-from translate_trt.runtime.gpu.activation import bias_activation
+from translate_trt.runtime.gpu.activation import bias_activation, cast, gated_gelu
 from translate_trt.runtime.gpu.embedding import embed
 from translate_trt.runtime.gpu.launch import Launch
 from translate_trt.runtime.gpu.norm import norm
@@ -55,20 +55,24 @@ def test_norms(width: int, dtype: torch.dtype, device: torch.device) -> None:
 
     x = guarded(values(3, 2, width).to(dtype), device)
     residual, bias, gamma, beta = values(3, 2, width) + 100, *(values(width) for _ in range(3))
-    for has_bias, has_residual in ((True, True), (False, True), (False, False)):
+    for has_bias, has_residual, shift in (
+        (True, True, beta), (False, True, beta), (False, False, beta), (True, True, None)
+    ):  # fmt: skip
         given = bias if has_bias else None, residual if has_residual else None
         total, y = (guarded(torch.zeros(3, 2, width), device) for _ in range(2))
         cast = guarded(torch.zeros_like(x), device)
-        run(norm(x, *given, gamma, beta, total, y, cast, epsilon=1e-5))
+        run(norm(x, *given, gamma, shift, total, y, cast, epsilon=1e-5))
         sums = sum((one for one in given if one is not None), x.float())
         assert torch.equal(total, sums)
         expected = F.layer_norm(sums.double(), (width,), gamma.double(), beta.double(), 1e-5)
+        if shift is None:
+            expected = F.rms_norm(sums.double(), (width,), gamma.double(), 1e-5)
         # The sums are near 100, so that float32 has 17 bits of their differences.
         torch.testing.assert_close(y.double(), expected, rtol=1e-4, atol=2e-4)
         assert_rounded(cast, y)
         alone = torch.zeros(1, 1, width, device=device)
         row = [None if one is None else one[1:2, 1:2] if one.ndim == 3 else one for one in given]
-        run(norm(x[1:2, 1:2].clone(), *row, gamma, beta, None, alone, None, epsilon=1e-5))
+        run(norm(x[1:2, 1:2].clone(), *row, gamma, shift, None, alone, None, epsilon=1e-5))
         assert torch.equal(alone[0, 0], y[1, 1])
 
 
@@ -130,3 +134,20 @@ def test_activations(gelu: bool, dtype: torch.dtype, device: torch.device) -> No
     cast = guarded(torch.zeros_like(x), device)
     run(bias_activation(x, bias, cast, gelu=gelu))
     assert_rounded(cast, y)
+
+
+@pytest.mark.filterwarnings("ignore:overflow encountered in exp")
+@pytest.mark.parametrize("dtype", TYPES, ids=str)
+def test_gated_activations_and_casts(dtype: torch.dtype, device: torch.device) -> None:
+    x = guarded((3 * torch.randn(3, 5, 2 * 137)).to(dtype), device)
+    x[0, 0] = -1e4
+    y = guarded(torch.zeros(3, 5, 137), device)
+    narrow = guarded(y.to(dtype), device)
+    run(gated_gelu(x, y))
+    inner, gate = x.double().chunk(2, -1)
+    exact = F.gelu(inner, approximate="tanh") * gate
+    torch.testing.assert_close(y.double(), exact, rtol=1e-5, atol=1e-6)
+    run((cast(y, narrow),))
+    assert_rounded(narrow, y)
+    run((cast(narrow, y),))
+    assert torch.equal(y, narrow.float())
