@@ -40,17 +40,7 @@ import numpy as np
 from harness import Report, alternate, benchmark, evenly, main, option, seconds_of, spread
 from models import random_checkpoint
 from roofline import Peaks, measure_peaks, work
-from systems import (
-    BEFORE,
-    OURS,
-    REQUIRED,
-    Models,
-    Process,
-    Setting,
-    convert,
-    peak_memory,
-    processes,
-)
+from systems import BEFORE, OURS, REQUIRED, Models, Process, Setting, convert, peak_rss, processes
 
 from translate_trt.export.build_options import BuildOptions
 from translate_trt.export.compile import compile_bundle
@@ -475,10 +465,8 @@ def translate_random(bundle: Path, rounds: int, threads: int) -> dict[str, Any]:
     }
     translator.translate_ids(tokens.tolist(), options)
     samples = alternate({name: seconds_of(way) for name, way in ways.items()}, rounds)
-    return {
-        "memory": peak_memory(os.getpid()),
-        "seconds": {name: spread(one) for name, one in samples.items()},
-    }
+    seconds = {name: spread(one) for name, one in samples.items()}
+    return {"memory": peak_rss(os.getpid()), "seconds": seconds}
 
 
 @benchmark("depths", option("--layers", type=int, nargs=2, default=(2, 6), help="of each stack"))

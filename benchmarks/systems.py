@@ -514,7 +514,7 @@ class Process:
         """
         root = psutil.Process(self._process.pid)
         family = [root, *root.children(recursive=True)]
-        return sum(peak_memory(member.pid) for member in family)
+        return sum(peak_rss(member.pid) for member in family)
 
     def close(self) -> None:
         """Kill the process."""
@@ -528,7 +528,7 @@ class Process:
         self.close()
 
 
-def peak_memory(pid: int) -> int:
+def peak_rss(pid: int) -> int:
     """Return the peak resident set of a process; the unit of /proc is kB."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     (peak,) = (line.split()[1] for line in lines if line.startswith("VmHWM:"))
