@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
 from translate_trt.train.config import ModelConfig
-
-if TYPE_CHECKING:
-    from translate_trt.train.model import Transformer
 
 #: Sentences and tokens of the random text by which `admin_gains` measures variances.
 _SENTENCES, _TOKENS = 16, 32
@@ -43,7 +39,7 @@ def t_fixup_gains(config: ModelConfig) -> dict[str, float]:
     }
 
 
-def admin_gains(model: Transformer) -> dict[nn.Module, float]:
+def admin_gains(model: nn.Module, config: ModelConfig) -> dict[nn.Module, float]:
     """Gains of the last matrix of each sub-layer (Liu et al. 2020, "Admin").
 
     Admin multiplies what a residual connection passes by the square root of 1 plus the variances of
@@ -66,10 +62,10 @@ def admin_gains(model: Transformer) -> dict[nn.Module, float]:
         if name.endswith((".output", ".outer", ".ssru"))
     ]
     draw = torch.Generator().manual_seed(1)
-    size = (_SENTENCES, min(_TOKENS, model.longest or _TOKENS))
+    size = (_SENTENCES, min(_TOKENS, config.longest or _TOKENS))
     source, target = (
-        torch.randint(table.num_embeddings, size, generator=draw)
-        for table in (model.source_table, model.embedding)
+        torch.randint(count, size, generator=draw)
+        for count in (config.input_vocabulary_size, config.vocabulary_size)
     )
     training = model.training
     with torch.no_grad():
@@ -81,18 +77,18 @@ def admin_gains(model: Transformer) -> dict[nn.Module, float]:
 
 
 @torch.no_grad()
-def scale_first_weights(model: Transformer, initialization: str) -> None:
-    """Scale Xavier's weights as `TrainConfig.initialization` says.
+def scale_first_weights(model: nn.Module, config: ModelConfig, initialization: str) -> None:
+    """Scale the Xavier weights of a `Transformer` as `TrainConfig.initialization` says.
 
     Values, outputs and feed-forward matrices are scaled, and the input matrix of an SSRU, which is
     on the path of the values; what only weighs positions (queries, keys, forget gates) is not.
     """
     if initialization == "admin":
-        for module, gain in admin_gains(model).items():
+        for module, gain in admin_gains(model, config).items():
             matrix = module if isinstance(module, nn.Linear) else module.get_submodule("input")
             matrix.get_parameter("weight").mul_(gain)
     by_stack = {"deepnet": deepnet_gains, "t-fixup": t_fixup_gains}.get(initialization)
-    gains = {} if by_stack is None else by_stack(model.config)
+    gains = {} if by_stack is None else by_stack(config)
     for name, parameter in model.named_parameters():
         stack, *parts = name.split(".")
         if parameter.dim() > 1 and {"query", "key", "forget"}.isdisjoint(parts):

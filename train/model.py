@@ -608,7 +608,7 @@ class Transformer(nn.Module):
         tables += [] if self.output_weight is None else [self.output_weight]
         for table in tables:
             nn.init.normal_(table, std=self.config.d_model**-0.5)
-        scale_first_weights(self, initialization)
+        scale_first_weights(self, self.config, initialization)
 
     def look_up(self, table: nn.Embedding, tokens: Tensor) -> Tensor:
         """embedding * sqrt(d_model), [N, T] -> [N, T, d_model] (section 3.4)."""
