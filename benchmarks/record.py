@@ -154,8 +154,8 @@ def recipes(given: Namespace) -> Report:
                 ["translate-trt", "train", f"--data={given.data}", "--resume", f"--output={out}",
                  f"--threads={given.threads}", *flags], check=True,
             )  # fmt: skip
-        if (out / AVERAGED).exists():
-            results[name] = {"changes": changes, "validation": validations(out)}
+        if (out / AVERAGED).exists() and (found := validations(out)):
+            results[name] = {"changes": changes, "validation": found}
     return Report(results, baseline, name=given.comparison)
 
 
