@@ -1,4 +1,4 @@
-"""Scaling of first weights, so that deep post-norm models learn sooner than by Xavier's."""
+"""Initial weights with which deep post-norm models learn sooner than with Xavier's."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from translate_trt.train.config import ModelConfig
 
-#: Sentences and tokens of the random text by which `admin_gains` measures variances.
+#: Size of the batch of random tokens on which `admin_gains` measures variances.
 _SENTENCES, _TOKENS = 16, 32
 
 
@@ -44,7 +44,7 @@ def admin_gains(model: nn.Module, config: ModelConfig) -> dict[nn.Module, float]
 
     Admin multiplies what a residual connection passes by the square root of 1 plus the variances of
     all earlier sub-layers' outputs. In a post-norm model, dividing the sub-layer's own output by it
-    is the same but for the epsilon of the norm. Variances are of random tokens.
+    is the same but for the epsilon of the norm. The variances are measured on random tokens.
     """
     found: dict[nn.Module, float] = {}
     passed = {"encoder": 1.0, "decoder": 1.0}

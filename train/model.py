@@ -594,7 +594,7 @@ class Transformer(nn.Module):
         """Xavier-uniform matrices, zero biases, embeddings of standard deviation d_model^-0.5.
 
         Args:
-            initialization: `TrainConfig.initialization`, by which they are scaled afterwards.
+            initialization: How to scale the matrices; see `TrainConfig.initialization`.
         """
         for parameter in self.parameters():
             if parameter.dim() > 1:
