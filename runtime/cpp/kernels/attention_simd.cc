@@ -64,76 +64,87 @@ void read_bias(const Attention<Number>& a, const Visible& visible, std::size_t s
   }
 }
 
-// Scores of `Queries` queries at every visible position, to weights[row * width + i]. Prefetches
+// Scores of `Queries` queries at `count` <= kGroup positions, at lane row * kGroup + j. Prefetches
 // the values, `next`.
 template <int Queries, class Number>
-void scores(const Attention<Number>& a, const Visible& visible, const float* query,
-            const Number* keys, const Number* next, float* weights) {
-  for (std::size_t i = 0; i < visible.count; i += kGroup) {
-    const Number* key[kGroup];
-    for (std::size_t j = 0; j < kGroup; ++j) {
-      const auto position =
-          visible.positions[std::min(i + j, visible.count - 1)] * a.position_stride;
-      key[j] = keys + position;
-      // The hardware prefetcher cannot predict these positions.
-      prefetch(next + position, a.size * sizeof(Number));
-    }
-    Floats sums[16];
+Floats scores_of_group(const Attention<Number>& a, const std::int32_t* positions, std::size_t count,
+                       const float* query, const Number* keys, const Number* next) {
+  const Number* key[kGroup];
+  for (std::size_t j = 0; j < kGroup; ++j) {
+    const auto position = positions[std::min(j, count - 1)] * a.position_stride;
+    key[j] = keys + position;
+    // The hardware prefetcher cannot predict these positions.
+    prefetch(next + position, a.size * sizeof(Number));
+  }
+  Floats sums[16];
 #pragma GCC unroll 16
-    for (auto& one : sums) one = zeros();
+  for (auto& one : sums) one = zeros();
 #pragma GCC unroll 4
-    for (std::size_t first = 0; first < kGroup; first += kAtOnce) {
-      Floats totals[Queries][kAtOnce];  // in registers, as the loops over them are unrolled
+  for (std::size_t first = 0; first < kGroup; first += kAtOnce) {
+    Floats totals[Queries][kAtOnce];  // in registers, as the loops over them are unrolled
+#pragma GCC unroll 4
+    for (int row = 0; row < Queries; ++row) {
+#pragma GCC unroll 4
+      for (std::size_t j = 0; j < kAtOnce; ++j) totals[row][j] = zeros();
+    }
+    for (std::size_t d = 0; d < a.size; d += kLanes) {
+      const auto lanes = first_lanes(a.size - d);
+      Floats k[kAtOnce];
+#pragma GCC unroll 4
+      for (std::size_t j = 0; j < kAtOnce; ++j) k[j] = load(key[first + j] + d, lanes);
 #pragma GCC unroll 4
       for (int row = 0; row < Queries; ++row) {
+        const Floats q = load(query + row * a.query_stride + d, lanes);
 #pragma GCC unroll 4
-        for (std::size_t j = 0; j < kAtOnce; ++j) totals[row][j] = zeros();
-      }
-      for (std::size_t d = 0; d < a.size; d += kLanes) {
-        const auto lanes = first_lanes(a.size - d);
-        Floats k[kAtOnce];
-#pragma GCC unroll 4
-        for (std::size_t j = 0; j < kAtOnce; ++j) k[j] = load(key[first + j] + d, lanes);
-#pragma GCC unroll 4
-        for (int row = 0; row < Queries; ++row) {
-          const Floats q = load(query + row * a.query_stride + d, lanes);
-#pragma GCC unroll 4
-          for (std::size_t j = 0; j < kAtOnce; ++j) {
-            totals[row][j] = multiply_add(q, k[j], totals[row][j]);
-          }
+        for (std::size_t j = 0; j < kAtOnce; ++j) {
+          totals[row][j] = multiply_add(q, k[j], totals[row][j]);
         }
       }
-#pragma GCC unroll 4
-      for (int row = 0; row < Queries; ++row) {
-#pragma GCC unroll 4
-        for (std::size_t j = 0; j < kAtOnce; ++j) sums[row * kGroup + first + j] = totals[row][j];
-      }
     }
-    alignas(64) float found[16];
-    store(found, sums_of_rows(sums));
+#pragma GCC unroll 4
     for (int row = 0; row < Queries; ++row) {
-      std::copy_n(found + row * kGroup, kGroup, weights + row * visible.width + i);
+#pragma GCC unroll 4
+      for (std::size_t j = 0; j < kAtOnce; ++j) sums[row * kGroup + first + j] = totals[row][j];
+    }
+  }
+  return sums_of_rows(sums);
+}
+
+// Scores of `Queries` queries at every visible position, with their biases, to
+// weights[row * width + i]. most: receives the largest of each query. A row's scores are stored
+// sixteen at a time, since `softmax` would wait for smaller stores.
+template <int Queries, class Number>
+void scores(const Attention<Number>& a, const Visible& visible, const float* query,
+            const float* const (&bias)[Queries], const Number* keys, const Number* next,
+            float* weights, Floats (&most)[Queries]) {
+  for (auto& one : most) one = broadcast(-3e38F);
+  for (std::size_t i = 0; i < visible.count; i += kLanes) {
+    Floats rows[kGroup] = {zeros(), zeros(), zeros(), zeros()};
+    for (std::size_t j = 0; j < kLanes && i + j < visible.count; j += kGroup) {
+      rows[j / kGroup] = scores_of_group<Queries>(a, visible.positions + i + j,
+                                                  visible.count - i - j, query, keys, next);
+    }
+    transpose_fours(rows);
+    const auto lanes = first_lanes(visible.count - i);
+#pragma GCC unroll 4
+    for (int row = 0; row < Queries; ++row) {
+      const Floats score = rows[row] + load(bias[row] + i, lanes);
+      most[row] = keep(max(most[row], score), lanes, most[row]);
+      store(weights + row * visible.width + i, score);
     }
   }
 }
 
-// Replaces scores by unnormalized softmax weights, with the bias added; returns the normalizing
-// factor.
-float softmax(float* weights, const float* bias, std::size_t count) {
-  Floats most = broadcast(-3e38F);
-  for (std::size_t i = 0; i < count; i += kLanes) {
-    const auto lanes = first_lanes(count - i);
-    const Floats score = load(weights + i, lanes) + load(bias + i, lanes);
-    most = keep(max(most, score), lanes, most);
-    store(weights + i, score, lanes);
-  }
-  const Floats shift = broadcast(largest(most));
+// Replaces scores, the largest of which is `most`, by unnormalized softmax weights; returns the
+// normalizing factor. Loads and stores whole registers, because loads wait for masked stores.
+float softmax(float* weights, float most, std::size_t count) {
+  const Floats shift = broadcast(most);
   Floats total = zeros();
   for (std::size_t i = 0; i < count; i += kLanes) {
     const auto lanes = first_lanes(count - i);
-    const Floats weight = keep(exponential(load(weights + i, lanes) - shift), lanes, zeros());
+    const Floats weight = keep(exponential(load(weights + i) - shift), lanes, zeros());
     total = total + weight;
-    store(weights + i, weight, lanes);
+    store(weights + i, weight);
   }
   return 1.0F / sum(total);
 }
@@ -190,13 +201,16 @@ void attend(const Attention<Number>& a, const Visible& visible, std::size_t sent
   const auto query = sentence * a.queries + begin;
   const auto plane = sentence * a.sentence_stride + head * a.head_stride;
   const auto next = head + 1 < a.heads ? plane + a.head_stride : plane;
-  scores<Queries>(a, visible, a.query + query * a.query_stride + head * a.size, a.key + plane,
-                  a.value + plane, weights);
+  const float* bias[Queries];
+  for (int row = 0; row < Queries; ++row) {
+    bias[row] = visible.bias + (a.bias_rows == 1 ? 0 : (begin + row) * visible.width);
+  }
+  Floats most[Queries];
+  scores<Queries>(a, visible, a.query + query * a.query_stride + head * a.size, bias, a.key + plane,
+                  a.value + plane, weights, most);
   float factors[Queries];
   for (int row = 0; row < Queries; ++row) {
-    const auto bias_row = a.bias_rows == 1 ? 0 : begin + row;
-    factors[row] = softmax(weights + row * visible.width, visible.bias + bias_row * visible.width,
-                           visible.count);
+    factors[row] = softmax(weights + row * visible.width, largest(most[row]), visible.count);
   }
   contexts<Queries>(a, visible, weights, factors, a.value + plane, a.key + next,
                     a.context + (query * a.heads + head) * a.size);

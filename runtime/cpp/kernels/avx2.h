@@ -210,6 +210,16 @@ inline Floats times_power_of_two(Floats a, Floats n) {
   return a * Floats{power(n.low), power(n.high)};
 }
 
+inline void transpose_fours(Floats (&x)[4]) {
+  const auto even = [](__m256 a, __m256 b) { return _mm256_permute2f128_ps(a, b, 0x20); };
+  const auto odd = [](__m256 a, __m256 b) { return _mm256_permute2f128_ps(a, b, 0x31); };
+  const Floats a = x[0], b = x[1], c = x[2], d = x[3];
+  x[0] = {even(a.low, b.low), even(c.low, d.low)};
+  x[1] = {odd(a.low, b.low), odd(c.low, d.low)};
+  x[2] = {even(a.high, b.high), even(c.high, d.high)};
+  x[3] = {odd(a.high, b.high), odd(c.high, d.high)};
+}
+
 inline Floats sums_of_rows(const Floats (&rows)[16]) {
   __m256 halves[2];
   for (int i = 0; i < 2; ++i) {

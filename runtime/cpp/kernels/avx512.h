@@ -96,7 +96,22 @@ inline Floats where_positive(Floats x, Floats a, Floats b) {
 
 constexpr float kLeastExponent = -150;
 inline Floats bounded_exponent(Floats t) { return max(t, broadcast(kLeastExponent)); }
-inline Floats times_power_of_two(Floats a, Floats n) { return _mm512_scalef_ps(a, n); }
+inline Floats times_power_of_two(Floats a, Floats n) {
+  // Masked, since an underflow takes some hundred cycles.
+  const auto lanes = _mm512_cmp_ps_mask(n, broadcast(kLeastExponent), _CMP_GT_OQ);
+  return _mm512_maskz_scalef_ps(lanes, a, n);
+}
+
+inline void transpose_fours(Floats (&x)[4]) {
+  const __m512 a = _mm512_shuffle_f32x4(x[0], x[1], 0x88),
+               b = _mm512_shuffle_f32x4(x[2], x[3], 0x88);
+  const __m512 c = _mm512_shuffle_f32x4(x[0], x[1], 0xDD),
+               d = _mm512_shuffle_f32x4(x[2], x[3], 0xDD);
+  x[0] = _mm512_shuffle_f32x4(a, b, 0x88);
+  x[1] = _mm512_shuffle_f32x4(c, d, 0x88);
+  x[2] = _mm512_shuffle_f32x4(a, b, 0xDD);
+  x[3] = _mm512_shuffle_f32x4(c, d, 0xDD);
+}
 
 inline Floats sums_of_rows(const Floats (&rows)[16]) {
   __m512 quads[4];

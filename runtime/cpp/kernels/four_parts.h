@@ -100,6 +100,11 @@ inline void store_selected(T* to, Register x, unsigned selected) {
   for (; selected != 0; selected &= selected - 1) *to++ = copy[__builtin_ctz(selected)];
 }
 
+inline void transpose_fours(Floats (&x)[4]) {
+  const Floats a = x[0], b = x[1], c = x[2], d = x[3];
+  for (int i = 0; i < kParts; ++i) x[i] = {{a.part[i], b.part[i], c.part[i], d.part[i]}};
+}
+
 inline unsigned greater(Floats a, Floats b, Lanes lanes) {
   return greater(a, b) & (lanes.all() ? 0xFFFFU : (1U << lanes.count) - 1);
 }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "background.h"
 #include "kernels.h"
 #include "rows.h"
 #include "simd.h"
@@ -40,21 +41,6 @@ inline Ints zero_sums(const Rows8& x, const Matrix8& matrix, std::size_t block) 
   if (x.zero == 0) return zero_ints();
   return multiply(load(matrix.column_sums + block * kLanes), broadcast_int(x.zero));
 }
-
-// Weights to prefetch during a tile, in cache lines.
-struct Prefetch {
-  const std::int8_t* weights;
-  std::size_t lines;
-};
-
-constexpr Prefetch kNoPrefetch = {nullptr, 0};
-
-// Work beside a tile: `tasks` calls of `task` in order, which only kernels with tile registers run.
-struct Background {
-  Prefetch prefetch;
-  TaskFunction task;
-  std::size_t tasks;
-};
 
 // A micro-kernel that computes tiles, and its tuning parameters.
 struct GemmKernel {

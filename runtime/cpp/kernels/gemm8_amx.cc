@@ -67,14 +67,14 @@ void last_step(const std::uint8_t* activations, std::size_t row_size, const std:
 }
 
 // Spreads the prefetches and the tasks of a GEMM evenly over its steps.
-class Background {
+class Spread {
  public:
-  Background(const Gemm& p, std::size_t steps)
-      : next_(p.prefetch),
-        lines_((p.prefetch_lines + steps - 1) / steps),
-        end_(p.prefetch + p.prefetch_lines * 64),
-        task_(p.task),
-        tasks_(p.tasks),
+  Spread(const Background& background, std::size_t steps)
+      : next_(background.prefetch.weights),
+        lines_((background.prefetch.lines + steps - 1) / steps),
+        end_(next_ + background.prefetch.lines * 64),
+        task_(background.task),
+        tasks_(background.tasks),
         steps_(steps) {}
 
   // Does the share of one step, after its tile instructions, which take longer.
@@ -104,7 +104,7 @@ std::size_t steps(const Gemm& p) {
 
 // Computes the sums of Rows * 16 rows and Blocks blocks, starting at `row` and `block`.
 template <int Rows, int Blocks>
-void group(const Gemm& p, std::size_t row, std::size_t block, Background& background) {
+void group(const Gemm& p, std::size_t row, std::size_t block, Spread& background) {
   using Tile = Layout<Rows, Blocks>;
   const auto block_size = p.inputs * kColumns, row_size = readable_inputs(p.inputs) * kTileRows;
   const auto* activations = p.activations + row / kTileRows * row_size;
@@ -132,7 +132,7 @@ void group(const Gemm& p, std::size_t row, std::size_t block, Background& backgr
 
 // Computes all blocks from `block` on, at most Blocks at a time.
 template <int Rows, int Blocks>
-void groups(const Gemm& p, std::size_t row, std::size_t block, Background& background) {
+void groups(const Gemm& p, std::size_t row, std::size_t block, Spread& background) {
   for (; block + Blocks <= p.blocks; block += Blocks) {
     group<Rows, Blocks>(p, row, block, background);
   }
@@ -150,7 +150,7 @@ void end() { release(); }
 void multiply(const Gemm& gemm) {
   // Four tiles of sums at a time: the instruction has a throughput of 16 cycles and a latency
   // of 52. Of all shapes with four tiles, two by two loads the fewest.
-  Background background(gemm, steps(gemm));
+  Spread background(*gemm.background, steps(gemm));
   std::size_t row = 0;
   for (; row + kTileRows < gemm.rows; row += 2 * kTileRows) groups<2, 2>(gemm, row, 0, background);
   if (row < gemm.rows) groups<1, 4>(gemm, row, 0, background);

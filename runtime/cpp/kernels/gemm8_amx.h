@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels.h"
+#include "background.h"
 
 namespace translate_trt::amx {
 
@@ -21,12 +21,7 @@ struct Gemm {
   const std::int8_t* weights;
   std::int32_t* sums;
   std::size_t rows, inputs, blocks, stride;
-  // Memory to prefetch meanwhile, in lines of 64 bytes.
-  const std::int8_t* prefetch;
-  std::size_t prefetch_lines;
-  // Tasks 0, ..., tasks - 1 to run meanwhile, in this order, without tiles.
-  TaskFunction task;
-  std::size_t tasks;
+  const Background* background;  // its tasks do not use tiles
 };
 
 constexpr std::size_t readable_rows(std::size_t rows) { return (rows + 15) / 16 * 16; }

@@ -111,10 +111,7 @@ void amx_tile(const Rows8& x, const Matrix8& matrix, std::size_t row, std::size_
       matrix.inputs,
       last - block,
       kPanel * kLanes,
-      background.prefetch.weights,
-      background.prefetch.lines,
-      background.task,
-      background.tasks,
+      &background,
   });
 }
 

@@ -34,10 +34,11 @@ void linear(const Linear& linear, const float* input, std::size_t rows, float* y
     multiply(
         x, matrix, panel, begin, end, [&](std::size_t row, std::size_t height, const Sums32* sums) {
           for (std::size_t j = 0; j < registers; ++j) {
-            const EpilogueWriter writer(linear.epilogue, outputs, column + j * kLanes, y);
+            const EpilogueWriter<1> writer(linear.epilogue, outputs, column + j * kLanes, y);
             for (std::size_t i = 0; i < height; ++i) {
               with_curved(linear.epilogue, [&](auto curved) {
-                writer.template write<curved>(x.begins[row + i], x.begins[row + i + 1], sums[i][j]);
+                const Floats matmul[] = {sums[i][j]};
+                writer.template write<curved>(x.begins[row + i], x.begins[row + i + 1], matmul);
               });
             }
           }

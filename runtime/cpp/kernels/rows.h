@@ -70,40 +70,52 @@ void with_curved(const Epilogue& epilogue, const Use& use) {
 void finish_rows(const Epilogue& epilogue, std::size_t rows, std::size_t columns, float* y,
                  Executor& executor);
 
-// Applies the epilogue of a matmul to 16 columns, or to those within the matrix.
+// Applies the epilogue of a matmul to blocks of 16 columns, or to those within the matrix.
+template <std::size_t Blocks>
 class EpilogueWriter {
  public:
   EpilogueWriter(const Epilogue& epilogue, std::size_t outputs, std::size_t column, float* y)
-      : residual_(epilogue.residual),
-        y_(y),
+      : residual_(epilogue.residual == nullptr ? nullptr : epilogue.residual + column),
+        y_(y + column),
         outputs_(outputs),
-        column_(column),
-        lanes_(first_lanes(outputs - column)),
-        bias_(load(epilogue.bias + column, lanes_)),
         activation_(epilogue.activation),
-        least_(broadcast(activation_ == Activation::relu ? 0 : -INFINITY)) {}
+        least_(broadcast(activation_ == Activation::relu ? 0 : -INFINITY)) {
+#pragma GCC unroll 4
+    for (std::size_t j = 0; j < Blocks; ++j) {
+      const auto begin = column + j * kLanes;
+      lanes_[j] = first_lanes(outputs - begin);
+      bias_[j] = load(epilogue.bias + begin, lanes_[j]);
+    }
+  }
 
   // Writes the results of the equal rows [begin, end), except for the normalization. Curved:
   // whether the activation is a curve, whose calls leave few registers.
   template <bool Curved>
-  void write(std::size_t begin, std::size_t end, Floats matmul) const {
-    Floats value = max(least_, matmul + bias_);  // in this order, NaN remains
-    if constexpr (Curved) {
-      value = activation_ == Activation::swish ? swish(value) : gelu(value);
+  void write(std::size_t begin, std::size_t end, const Floats (&matmul)[Blocks]) const {
+    Floats values[Blocks];
+#pragma GCC unroll 4
+    for (std::size_t j = 0; j < Blocks; ++j) {
+      values[j] = max(least_, matmul[j] + bias_[j]);  // in this order, NaN remains
+      if constexpr (Curved) {
+        values[j] = activation_ == Activation::swish ? swish(values[j]) : gelu(values[j]);
+      }
     }
     for (auto row = begin; row < end; ++row) {
-      const auto at = row * outputs_ + column_;
-      const Floats residual = residual_ == nullptr ? zeros() : load(residual_ + at, lanes_);
-      store(y_ + at, value + residual, lanes_);
+#pragma GCC unroll 4
+      for (std::size_t j = 0; j < Blocks; ++j) {
+        const auto at = row * outputs_ + j * kLanes;
+        const Floats residual = residual_ == nullptr ? zeros() : load(residual_ + at, lanes_[j]);
+        store(y_ + at, values[j] + residual, lanes_[j]);
+      }
     }
   }
 
  private:
   const float* const residual_;
   float* const y_;
-  const std::size_t outputs_, column_;
-  const Lanes lanes_;
-  const Floats bias_;
+  const std::size_t outputs_;
+  Lanes lanes_[Blocks];
+  Floats bias_[Blocks];
   const Activation activation_;
   const Floats least_;  // lower limit of the values
 };
