@@ -269,7 +269,7 @@ def side_by_side(given: Namespace) -> Report:
         }
         starts = alternate(runs, given.rounds)
         config = open_checkpoint(made.checkpoint).model
-    peaks = measure_peaks(given.threads)
+    peaks = measure_peaks(given.threads, config)
     measured, results = samples["systems"], {}
     first = fast[0].label
     for setting, other in zip(fast, quick, strict=True):
@@ -288,8 +288,8 @@ def side_by_side(given: Namespace) -> Report:
         }
         # The work with a shortlist depends on the lists, and the peaks are those of the processor.
         if not setting.shortlist and setting.precision != "fp16":
-            share = least.seconds(setting.precision, peaks) / results[label]["seconds"][0]
-            results[label]["roofline"] = share
+            for key, count in (("roofline", least.seconds), ("computing", least.computing)):
+                results[label][key] = count(setting.precision, peaks) / results[label]["seconds"][0]
         print(f"{label:34} {shown(results[label]['first / this'])}", flush=True)
     described = {
         "lines": len(texts.source), "sentences": len(alone), "cores": given.threads,

@@ -361,9 +361,9 @@ def measure_points(
 def scaling(given: Namespace) -> Report:
     """Measure how speed and memory grow with the batch, the sentence length and the threads."""
     texts = Texts.read(given.text, [], given.lines)
-    peaks = measure_peaks(given.threads)
     with models(given) as (made, settings, _):
         config = open_checkpoint(made.checkpoint).model
+        peaks = measure_peaks(given.threads, config)
         with Process(settings[0], made) as process:
             process.ask("texts", texts=texts.source)
             sources = [source for source in process.ask("tokens") if source]
