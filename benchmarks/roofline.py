@@ -58,7 +58,7 @@ class Work:
         return max(self.computing(precision, peaks), self.bytes / peaks.read)
 
 
-def measure_peaks(cores: int, config: ModelConfig, repeats: int = 5) -> Peaks:
+def measure_peaks(cores: int, config: ModelConfig, repeats: int = 20) -> Peaks:
     """Measure the peaks: the best of several attempts."""
     operations, random = 2 * SIZE**3, np.random.default_rng(0)
     size = sum(matmul_weights(config))
