@@ -465,7 +465,7 @@ PRESETS: dict[str, Preset] = {
         {"vocabulary_size": 8_000, "encoder_layers": 3, "decoder_layers": 3, "d_model": 256}
         | {"d_ff": 1_024, "heads": 4, "dropout": 0.2},
         {"batch_tokens": 4_096, "steps": 2_000, "warmup_steps": 800, "checkpoint_every": 100}
-        | {"validate_every": 500, "log_every": 20},
+        | {"validate_every": 500, "log_every": 20, "initialization": "t-fixup"},
     ),
     # `base` with half its layers and an eighth of its widths: CPUs can train all of Table 3. 16,000
     # steps are 14 epochs of Multi30k's 29,000 pairs. By Xavier's weights they were too few for the

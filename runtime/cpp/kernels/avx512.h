@@ -97,7 +97,7 @@ inline Floats where_positive(Floats x, Floats a, Floats b) {
 constexpr float kLeastExponent = -150;
 inline Floats bounded_exponent(Floats t) { return max(t, broadcast(kLeastExponent)); }
 inline Floats times_power_of_two(Floats a, Floats n) {
-  // Masked, since an underflow takes some hundred cycles.
+  // Masked, since Intel processors take very long for an underflow.
   const auto lanes = _mm512_cmp_ps_mask(n, broadcast(kLeastExponent), _CMP_GT_OQ);
   return _mm512_maskz_scalef_ps(lanes, a, n);
 }
