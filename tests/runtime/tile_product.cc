@@ -64,18 +64,10 @@ bool is_right(const Case& c) {
   const auto count = amx::readable_rows(c.rows) * c.stride() - kMoreColumns;
   const auto sums = numbers<std::int32_t>(count, 0, kUntouched, true);
   Tasks tasks;
+  const Background background{{weights.get(), c.blocks}, {Tasks::run, &tasks}, Tasks::kCount};
   amx::begin();
-  amx::multiply({x.get(),
-                 weights.get(),
-                 sums.get(),
-                 c.rows,
-                 c.inputs,
-                 c.blocks,
-                 c.stride(),
-                 weights.get(),
-                 c.blocks,
-                 {Tasks::run, &tasks},
-                 Tasks::kCount});
+  amx::multiply(
+      {x.get(), weights.get(), sums.get(), c.rows, c.inputs, c.blocks, c.stride(), &background});
   amx::end();
   if (tasks.done != Tasks::kCount) {
     std::printf("%zu rows, %zu inputs, %zu blocks: not all tasks ran in order\n", c.rows, c.inputs,
