@@ -36,7 +36,7 @@ from translate_trt.export.fused_ops.matching import (
     same_axes,
 )
 from translate_trt.export.fused_ops.subgraph import Subgraph
-from translate_trt.export.passes.base import axes, constant, operand
+from translate_trt.export.passes.base import axes, constant, constant_of, operand
 from translate_trt.export.passes.expectations import Expected
 from translate_trt.export.roles import RESIDUAL, has_role
 from translate_trt.runtime.bundle.contract import NEXT
@@ -231,13 +231,16 @@ def gpu_cached_attention(node: ir.Node) -> Found:
     heads, size = _heads(operand(node, 0))
     if len(set(sizes.tolist())) > 1:
         return Unavoidable("keys and values have different sizes")
-    bias, distances = _unclamped(operand(node, 3)), []
-    if producer(bias, "Unsqueeze") is None:
-        table = _distances_of_slots(bias, given["positions"])
-        if table is None:
+    bias, distances, beams = _unclamped(operand(node, 3)), [], _beams(context)
+    if (addition := producer(bias, "Add")) is not None:
+        bias, table = operand(addition, 0), _distances_of_slots(operand(addition, 1), beams)
+        if table is None or table[1] is not given["positions"]:
             return "the scores have other biases than those of distances"
-        distances = [_by_head(table)]
-    if _beams(context) > MOST_BEAMS:
+        distances = [_by_head(table[0])]
+    own = producer(_of_all_heads(bias), "Where")
+    if own is None or own.inputs[2] is not given["ancestry"] or numbers(own.inputs[1]) != 0:
+        return "the mask is not that of the ancestry"
+    if beams > MOST_BEAMS:
         return _TOO_MANY_BEAMS
     caches = [operand(write, 0) for write in scatters]
     return FusedNode(
@@ -253,28 +256,37 @@ def gpu_cached_attention(node: ir.Node) -> Found:
     )
 
 
-def _distances_of_slots(bias: ir.Value, positions: ir.Value) -> ir.Value | None:
-    """Find the table [M + 1, H] of which a bias [N, H, K, P] of static caches has the sums."""
-    addition = producer(bias, "Add")
-    expanded = producer(operand(addition, 1), "Unsqueeze") if addition is not None else None
-    by_head = producer(operand(expanded, 0), "Transpose") if expanded is not None else None
+def _of_all_heads(value: ir.Value) -> ir.Value | None:
+    """Find the mask [N, K, P] of which a value [N, 1, K, P] is made."""
+    return None if (unsqueezed := producer(value, "Unsqueeze")) is None else operand(unsqueezed, 0)
+
+
+def _distances_of_slots(bias: ir.Value, beams: int) -> tuple[ir.Value, ir.Value] | None:
+    """Match a bias [N, H, 1, P] by the distance of a query from the tokens in its static caches.
+
+    Returns:
+        The table [M + 1, H] and the positions [N] of the queries.
+    """
+    by_head = producer(_of_all_heads(bias), "Transpose")
     found = lookup(operand(by_head, 0)) if by_head is not None else None
     clip = producer(found[1], "Clip") if found is not None else None
     distance = producer(operand(clip, 0), "Sub") if clip is not None else None
-    query = producer(operand(distance, 0), "Unsqueeze") if distance is not None else None
-    if found is None or clip is None or query is None or operand(query, 0) is not positions:
+    if found is None or clip is None or distance is None:
         return None
-    table = constant(found[0])
-    assert table is not None  # lookup
+    query, position = producer(distance.inputs[0], "Unsqueeze"), producer(distance.inputs[1], "Div")
+    whole = producer(position.inputs[0], "Sub") if position is not None else None
+    slot = producer(whole.inputs[0], "Range") if whole is not None else None
+    if query is None or position is None or slot is None:
+        return None
+    table = constant_of(found[0])  # lookup
     limits = [numbers(clip.inputs[index]) for index in (1, 2)]
-    return found[0] if limits == [0, len(table) - 1] else None
+    exact = limits == [0, len(table) - 1] and numbers(position.inputs[1]) == beams
+    return (found[0], operand(query, 0)) if exact else None
 
 
 def _by_head(distances: ir.Value) -> Constant:
     """Transpose a table of biases, so that those of a head are adjacent."""
-    table = constant(distances)
-    assert table is not None
-    return Constant(f"{distances.name}_by_head", np.ascontiguousarray(table.T))
+    return Constant(f"{distances.name}_by_head", np.ascontiguousarray(constant_of(distances).T))
 
 
 def gpu_beam_attention(node: ir.Node) -> Found:

@@ -32,7 +32,10 @@ TOLERANCES = {
 #: What a letter stands for in random inputs. All differ, so that no axis is taken for another.
 SIZES = {"N": 2, "T": 5, "S": 7, "K": 3, "P": 9, "V": 11}
 
-_TYPES = {"float": TensorProto.FLOAT, "int": TensorProto.INT64, "half": TensorProto.FLOAT16}
+_TYPES = {
+    "float": TensorProto.FLOAT, "int": TensorProto.INT64, "half": TensorProto.FLOAT16,
+    "bool": TensorProto.BOOL,
+}  # fmt: skip
 
 
 def node(operator: str, inputs: str, outputs: str, **attributes: Any) -> NodeProto:
@@ -74,7 +77,7 @@ def build(
         outputs: the same.
         constants: initializers by name.
         opset: of ONNX's operators.
-        types: "int" or "half" by the name of an input or output; all others are "float".
+        types: "int", "half" or "bool" by the name of an input or output; others are "float".
         infer: infer the shapes of what is in between.
         known: axes of what ONNX has no inference for.
     """

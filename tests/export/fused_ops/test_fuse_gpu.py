@@ -1,6 +1,8 @@
-"""Rules that fuse the encoder of torch targets, and the bodies of their operators."""
+"""Rules that fuse graphs of GPU targets, and the bodies of their operators."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -97,6 +99,86 @@ def test_other_attention_is_left_alone(model: ir.Model, reason: str, unavoidable
     assert_reasons(outcome, [reason])
     assert (outcome.matches, outcome.unavoidable) == (0, unavoidable)
     assert written(model) == before
+
+
+# ---- attention over caches ----
+
+
+def cached_attention(
+    beams: int = 2, most: int = 3, query: str = "positions", ancestry: str = "ancestry",
+    slots: str = "slots",
+) -> ir.Model:  # fmt: skip
+    """A step's attention over static caches, with biases of distances to the tokens there."""
+    sizes = {"q": SIZE, "k": SIZE, "v": SIZE}
+    nodes = [
+        node("Split", "qkv splits", "q k v", axis=-1),
+        *(node("Reshape", f"{part} heads_shape", f"{part}_tokens") for part in sizes),
+        *(node("Transpose", f"{x}_tokens", f"{x}_heads", perm=[0, 2, 1, 3]) for x in sizes),
+        node("TensorScatter", "keys k_heads at", "new_keys", axis=2),
+        node("TensorScatter", "values v_heads at", "new_values", axis=2),
+        node("Slice", "new_keys zero limit two", "seen_keys"),
+        node("Slice", "new_values zero limit two", "seen_values"),
+        node("Where", f"own none {ancestry}", "extended"),
+        node("Unsqueeze", "extended one", "mask"),
+        node("Range", "first last step", "slots"),
+        node("Neg", "slots", "others"),
+        node("Mod", f"{slots} beams", "rest"),
+        node("Sub", f"{slots} rest", "whole"),
+        node("Div", "whole beams", "of_slots"),
+        node("Unsqueeze", f"{query} one", "queries"),
+        node("Sub", "queries of_slots", "distance"),
+        node("Clip", "distance first most", "rows"),
+        node("Gather", "table rows", "found", axis=0),
+        node("Transpose", "found", "by_head", perm=[0, 2, 1]),
+        node("Unsqueeze", "by_head two", "biases"),
+        node("Add", "mask biases", "bias"),
+        node("Attention", "q_heads seen_keys seen_values bias", "context", scale=1.0),
+        node("Transpose", "context", "by_token", perm=[0, 2, 1, 3]),
+        node("Reshape", "by_token joined", "y"),
+    ]
+    cache: Axes = ["N", HEADS, "P", SIZE]
+    return build(
+        nodes,
+        {
+            "qkv": ["N", 2, 3 * WIDTH], "keys": cache, "values": cache, "at": ["N"], "limit": [1],
+            "ancestry": ["N", 2, "P"], "other": ["N", 2, "P"], "own": ["N", 2, "P"], "done": ["N"],
+            "positions": ["N"], "last": [],
+        },
+        {"y": ["N", 2, WIDTH], "new_keys": cache, "new_values": cache},
+        {
+            "splits": np.array([WIDTH] * 3), "heads_shape": np.array([0, 0, HEADS, SIZE]),
+            "joined": np.array([0, 0, WIDTH]), "none": np.array(0, np.float32),
+            "zero": np.array([0]), "one": np.array([1]), "two": np.array([2]),
+            "first": np.array(0), "step": np.array(1), "beams": np.array(beams),
+            "most": np.array(most), "table": weights(4, HEADS),
+        },
+        STATIC_OPSET,
+        {"own": "bool", "done": "bool"}
+        | dict.fromkeys(("at", "limit", "positions", "last"), "int"),
+        known={"y": ["N", 2, WIDTH]},
+    )  # fmt: skip
+
+
+def test_attention_over_caches_by_distance() -> None:
+    model = cached_attention()
+    assert FuseGpuOps().run(model).matches == 1
+    assert operators(model)["GpuRelativeCachedAttention"] == 1
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        ({"beams": 3}, "the scores have other biases"),
+        ({"most": 2}, "the scores have other biases"),
+        ({"query": "at"}, "the scores have other biases"),
+        ({"slots": "others"}, "the scores have other biases"),
+        ({"ancestry": "other"}, "the mask is not that of the ancestry"),
+    ],
+)
+def test_other_distances_are_left_alone(changed: dict[str, Any], reason: str) -> None:
+    model = cached_attention(**changed)
+    assert_reasons(FuseGpuOps().run(model), [reason])
+    assert operators(model)["Attention"] == 1
 
 
 # ---- keys and values of decoder layers ----
