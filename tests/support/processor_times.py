@@ -1,4 +1,4 @@
-"""Processor time of test files, for the list of slow files in `collection.py`.
+"""Processor time of test files, to find the expensive ones.
 
 Processor time is what tests cost on a busy machine as well, where durations also measure the wait
 for a processor. The first test that needs a shared fixture pays for it, so the order matters.
