@@ -159,11 +159,11 @@ const GemmKernel kGemm16 = {0, {13, 2}, 6, 66, nullptr, nullptr, vnni_tile<Words
 
 #ifdef TRANSLATE_TRT_AMX
 
-// Minimum rows for tiles. For few rows, both instruction sets wait for memory. 64 bytes of weights
-// take one VNNI instruction per row, two per cycle, and arrive from memory or the shared cache in 6
-// to 13 cycles (5 to 10 bytes per cycle and core), which covers about 12 rows. This is an estimate;
-// neither the minimum nor 17 to 31 rows, which fill part of two rows of tiles, have been measured.
-constexpr std::size_t kMinTileRows = 16;
+// Minimum rows for tiles. From 8 rows on, tiles take less time where weights are in the
+// second-level cache. Where they come from memory, both instruction sets wait for them up to 12
+// rows, and tiles are faster from 13 on (benchmarks/kernels.py, linear8 and linear8_cold, with
+// tiles and without).
+constexpr std::size_t kMinTileRows = 8;
 
 const GemmKernel kGemm8Amx = {kMinTileRows, {0, 0}, 32, 128, amx::begin, amx::end, amx_tile, true};
 
