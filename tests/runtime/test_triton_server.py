@@ -186,7 +186,7 @@ def test_drained_under_load(
     assert pause + int(flag.partition("=")[2]) < grace
     server = start_triton(repository, flag)
     before = settled(server)["success"]
-    text = "the cat runs over the green tree. " * 20
+    text = "the cat runs over the green tree. " * 8
     requests = [request([f"{n} {text}"] * LIMIT, BEAM_SIZE=[8] * LIMIT) for n in range(12)]
     load = [server.clients(requests, protocol, len(requests)) for protocol in ("http", "grpc")]
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <condition_variable>
 #include <cstdint>
 #include <exception>
 #include <functional>
@@ -30,6 +31,33 @@ struct Statistics {
   std::uint64_t rows = 0;                // rows of all steps: a step with n sentences counts n
   double worker_seconds = 0;             // CPU time of the worker threads
   double graph_seconds = 0;              // the part of worker_seconds inside the graphs
+};
+
+// A mutex with a deadline. GCC's thread sanitizer does not know how std::timed_mutex waits.
+class TimedMutex {
+ public:
+  void lock() {
+    std::unique_lock lock(mutex_);
+    free_.wait(lock, [this] { return !locked_; });
+    locked_ = true;
+  }
+
+  bool try_lock_until(Clock::time_point until) {
+    std::unique_lock lock(mutex_);
+    if (!free_.wait_until(lock, until, [this] { return !locked_; })) return false;
+    return locked_ = true;
+  }
+
+  void unlock() {
+    const std::lock_guard lock(mutex_);
+    locked_ = false;
+    free_.notify_one();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable free_;
+  bool locked_ = false;
 };
 
 // Thread-safe. Only the process that submits first may submit further jobs.
@@ -94,7 +122,7 @@ class Service {
   std::unique_ptr<Scheduler> scheduler_;
   std::optional<SearchCache> cache_;
   std::atomic<int> process_ = 0;           // process that submitted first; 0 before
-  std::timed_mutex turn_;                  // of callers that work, guards own_batches_
+  TimedMutex turn_;                        // of callers that work, guards own_batches_
   std::vector<RunningBatch> own_batches_;  // of these callers, oldest first
   mutable std::mutex mutex_;               // guards the members below
   std::vector<std::thread> threads_;
