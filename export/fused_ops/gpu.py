@@ -233,10 +233,10 @@ def gpu_cached_attention(node: ir.Node) -> Found:
         return Unavoidable("keys and values have different sizes")
     bias, distances, beams = _unclamped(operand(node, 3)), [], _beams(context)
     if (addition := producer(bias, "Add")) is not None:
-        bias, table = operand(addition, 0), _distances_of_slots(operand(addition, 1), beams)
-        if table is None or table[1] is not given["positions"]:
+        bias, by_slot = (operand(addition, index) for index in (0, 1))
+        if (table := _distances_of_slots(by_slot, given["positions"], beams)) is None:
             return "the scores have other biases than those of distances"
-        distances = [_by_head(table[0])]
+        distances = [_by_head(table)]
     own = producer(_of_all_heads(bias), "Where")
     if own is None or own.inputs[2] is not given["ancestry"] or numbers(own.inputs[1]) != 0:
         return "the mask is not that of the ancestry"
@@ -261,11 +261,13 @@ def _of_all_heads(value: ir.Value) -> ir.Value | None:
     return None if (unsqueezed := producer(value, "Unsqueeze")) is None else operand(unsqueezed, 0)
 
 
-def _distances_of_slots(bias: ir.Value, beams: int) -> tuple[ir.Value, ir.Value] | None:
-    """Match a bias [N, H, 1, P] by the distance of a query from the tokens in its static caches.
+def _distances_of_slots(bias: ir.Value, positions: ir.Value, beams: int) -> ir.Value | None:
+    """Find the table [M + 1, H] of biases [N, H, 1, P] by the distance of tokens in static caches.
 
-    Returns:
-        The table [M + 1, H] and the positions [N] of the queries.
+    Args:
+        bias: Biases of the scores.
+        positions: Positions [N] of the queries.
+        beams: Beam size, by which the index of a slot is divided.
     """
     by_head = producer(_of_all_heads(bias), "Transpose")
     found = lookup(operand(by_head, 0)) if by_head is not None else None
@@ -276,12 +278,11 @@ def _distances_of_slots(bias: ir.Value, beams: int) -> tuple[ir.Value, ir.Value]
     query, position = producer(distance.inputs[0], "Unsqueeze"), producer(distance.inputs[1], "Div")
     whole = producer(position.inputs[0], "Sub") if position is not None else None
     slot = producer(whole.inputs[0], "Range") if whole is not None else None
-    if query is None or position is None or slot is None:
+    if query is None or position is None or slot is None or operand(query, 0) is not positions:
         return None
-    table = constant_of(found[0])  # lookup
     limits = [numbers(clip.inputs[index]) for index in (1, 2)]
-    exact = limits == [0, len(table) - 1] and numbers(position.inputs[1]) == beams
-    return (found[0], operand(query, 0)) if exact else None
+    expected = [0, len(constant_of(found[0])) - 1]
+    return found[0] if limits == expected and numbers(position.inputs[1]) == beams else None
 
 
 def _by_head(distances: ir.Value) -> Constant:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 import pytest
+from onnx import NodeProto
 from support.graphs import (
     Axes,
     assert_close,
@@ -34,6 +36,14 @@ WIDTH = HEADS * SIZE
 FP32, FP16 = int(ir.DataType.FLOAT), int(ir.DataType.FLOAT16)
 
 
+def in_heads(part: str) -> list[NodeProto]:
+    """Split a value [N, S, H * D] into heads [N, H, S, D]."""
+    return [
+        node("Reshape", f"{part} {part}_shape", f"{part}_tokens"),
+        node("Transpose", f"{part}_tokens", f"{part}_heads", perm=[0, 2, 1, 3]),
+    ]
+
+
 # ---- self-attention ----
 
 
@@ -48,8 +58,7 @@ def attention(
         *(clamped if fp16 else []),
         node("Cast", "x", "qkv", to=FP16 if fp16 else FP32),
         node("Split", "qkv splits", parts, axis=-1),
-        *(node("Reshape", f"{part} {part}_shape", f"{part}_tokens") for part in sizes),
-        *(node("Transpose", f"{x}_tokens", f"{x}_heads", perm=[0, 2, 1, 3]) for x in sizes),
+        *itertools.chain.from_iterable(map(in_heads, sizes)),
         node("Attention", f"q_heads k_heads v_heads {'m' if fp16 else mask}", "context", scale=1.0),
         node("Transpose", "context", "by_token", perm=[0, 2, 1, 3]),
         node("Reshape", "by_token joined", "joined_heads"),
@@ -109,11 +118,9 @@ def cached_attention(
     slots: str = "slots",
 ) -> ir.Model:  # fmt: skip
     """A step's attention over static caches, with biases of distances to the tokens there."""
-    sizes = {"q": SIZE, "k": SIZE, "v": SIZE}
     nodes = [
         node("Split", "qkv splits", "q k v", axis=-1),
-        *(node("Reshape", f"{part} heads_shape", f"{part}_tokens") for part in sizes),
-        *(node("Transpose", f"{x}_tokens", f"{x}_heads", perm=[0, 2, 1, 3]) for x in sizes),
+        *itertools.chain.from_iterable(map(in_heads, "qkv")),
         node("TensorScatter", "keys k_heads at", "new_keys", axis=2),
         node("TensorScatter", "values v_heads at", "new_values", axis=2),
         node("Slice", "new_keys zero limit two", "seen_keys"),
@@ -146,7 +153,8 @@ def cached_attention(
         },
         {"y": ["N", 2, WIDTH], "new_keys": cache, "new_values": cache},
         {
-            "splits": np.array([WIDTH] * 3), "heads_shape": np.array([0, 0, HEADS, SIZE]),
+            "splits": np.array([WIDTH] * 3),
+            **{f"{part}_shape": np.array([0, 0, HEADS, SIZE]) for part in "qkv"},
             "joined": np.array([0, 0, WIDTH]), "none": np.array(0, np.float32),
             "zero": np.array([0]), "one": np.array([1]), "two": np.array([2]),
             "first": np.array(0), "step": np.array(1), "beams": np.array(beams),
@@ -193,10 +201,7 @@ def heads_of(matmuls: dict[str, list[int]], returned: int = 9) -> ir.Model:
         nodes.append(node("Split", f"{x} {x}_splits", " ".join(parts), axis=-1))
         for index, (part, size) in enumerate(zip(parts, sizes, strict=True)):
             constants[f"{part}_shape"] = np.array([0, 0, HEADS, size])
-            nodes += [
-                node("Reshape", f"{part} {part}_shape", f"{part}_tokens"),
-                node("Transpose", f"{part}_tokens", f"{part}_heads", perm=[0, 2, 1, 3]),
-            ]
+            nodes += in_heads(part)
             if index >= returned:
                 nodes.append(node("Neg", f"{part}_heads", f"{part}_negative"))
             name = f"{part}_negative" if index >= returned else f"{part}_heads"
