@@ -64,8 +64,8 @@ void read_bias(const Attention<Number>& a, const Visible& visible, std::size_t s
   }
 }
 
-// Scores of `Queries` queries at `count` <= kGroup positions, at lane row * kGroup + j. Prefetches
-// the values, `next`.
+// Scores of `Queries` queries at the first kGroup of `count` positions; that of query `row` at
+// position j is in lane row * kGroup + j. Prefetches the values, `next`.
 template <int Queries, class Number>
 Floats scores_of_group(const Attention<Number>& a, const std::int32_t* positions, std::size_t count,
                        const float* query, const Number* keys, const Number* next) {

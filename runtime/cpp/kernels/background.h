@@ -17,8 +17,8 @@ struct Prefetch {
 constexpr Prefetch kNoPrefetch = {nullptr, 0};
 
 // Work beside a tile: tasks 0, ..., tasks - 1, in this order, which only kernels with tile
-// registers run. Not to be copied where it is used: a copy of what was just written in parts waits
-// for all stores before.
+// registers run. Pass it by reference: copying fields that were just written one by one waits until
+// all earlier stores are done.
 struct Background {
   Prefetch prefetch;
   TaskFunction task;

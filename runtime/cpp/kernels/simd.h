@@ -18,7 +18,7 @@
 //   all_less        whether a < b in all lanes; false for NaN
 //   store_selected  the lanes whose bits are set, without gaps; may write a whole register
 //   sums_of_rows    lane i is the sum of the lanes of rows[i]
-//   transpose_fours  transposes four registers as a matrix of elements of four lanes
+//   transpose_fours  transposes four registers as a 4 x 4 matrix of groups of four lanes
 //   bounded_exponent  an exponent t that times_power_of_two takes; NaN and very small ones become
 //                   kLeastExponent
 //   times_power_of_two  a 2^n for an integer n; zero for kLeastExponent
