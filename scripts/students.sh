@@ -2,7 +2,7 @@
 
 # shellcheck shell=bash
 
-# DeepNet's first weights: with Xavier's, six encoder layers learn hardly anything in some thousand steps.
+# DeepNet's initial weights: with Xavier's, six encoder layers learn hardly anything in some thousand steps.
 students=()
 for mixer in ssru self-attention; do
     tiny=student-tiny,decoder-mixer=$mixer

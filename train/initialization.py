@@ -77,7 +77,7 @@ def admin_gains(model: nn.Module, config: ModelConfig) -> dict[nn.Module, float]
 
 
 @torch.no_grad()
-def scale_first_weights(model: nn.Module, config: ModelConfig, initialization: str) -> None:
+def scale_initial_weights(model: nn.Module, config: ModelConfig, initialization: str) -> None:
     """Scale the Xavier weights of a `Transformer` as `TrainConfig.initialization` says.
 
     Values, outputs and feed-forward matrices are scaled, and the input matrix of an SSRU, which is

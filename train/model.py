@@ -22,7 +22,7 @@ from translate_trt.runtime.bundle.attention_heads import AttentionHeads
 from translate_trt.runtime.bundle.contract import MASKED
 from translate_trt.runtime.errors import OptionError
 from translate_trt.train.config import BANNED_BIAS, GATED, PAD, ModelConfig
-from translate_trt.train.initialization import scale_first_weights
+from translate_trt.train.initialization import scale_initial_weights
 from translate_trt.train.packing import Packing, Packings, packed_attention
 from translate_trt.train.ssru import SSRU
 
@@ -608,7 +608,7 @@ class Transformer(nn.Module):
         tables += [] if self.output_weight is None else [self.output_weight]
         for table in tables:
             nn.init.normal_(table, std=self.config.d_model**-0.5)
-        scale_first_weights(self, self.config, initialization)
+        scale_initial_weights(self, self.config, initialization)
 
     def look_up(self, table: nn.Embedding, tokens: Tensor) -> Tensor:
         """embedding * sqrt(d_model), [N, T] -> [N, T, d_model] (section 3.4)."""

@@ -68,7 +68,7 @@ def make_trainer(text: Text, settings: Settings, tmp_path: Path) -> Callable[...
     return make
 
 
-def test_a_new_model_has_the_first_weights_of_its_recipe(
+def test_a_new_model_has_the_initial_weights_of_its_recipe(
     make_trainer: Callable[..., Trainer],
 ) -> None:
     xavier, deepnet = (
