@@ -14,14 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from translate_trt.export.contract import member_label
-from translate_trt.export.graphs import (
-    BeamSearchStep,
-    Changes,
-    EncoderGraph,
-    Request,
-    State,
-    StepGraph,
-)
+from translate_trt.export.graphs import EncoderGraph, StepGraph
+from translate_trt.export.search_step import BeamSearchStep, Changes, Request, State
 from translate_trt.runtime.bundle.attention_heads import LAST_LAYER, AttentionHeads
 from translate_trt.runtime.bundle.contract import NEXT, Contract
 from translate_trt.train.config import END

@@ -1,7 +1,7 @@
 """Rules that fuse the beam search of a step, about a hundred small operators.
 
-The bodies are the subgraphs that were traced from `BeamSearchStep` and `SharedSlots` in
-export/graphs.py. docs/beam-search.md specifies the kernels.
+The bodies are the subgraphs that were traced from `BeamSearchStep` (export/search_step.py) and
+`SharedSlots` (export/graphs.py). docs/beam-search.md specifies the kernels.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Fused operator SelectBeams: rules 2 to 6 of docs/beam-search.md, from candidates to next beams.
 
 One program for each sentence. Its parts have the names of the methods of `BeamSearchStep` in
-export/graphs.py, of which it computes the results without the inputs of rules 13 to 15.
+export/search_step.py, of which it computes the results without the inputs of rules 13 to 15.
 """
 
 from __future__ import annotations

@@ -32,8 +32,8 @@ from support.translations import assert_same
 
 from translate_trt.export.aten_to_onnx import to_onnx
 from translate_trt.export.fused_ops.declarations import DOMAIN
-from translate_trt.export.graphs import BeamSearchStep, Changes, Request, State
 from translate_trt.export.passes.pipeline import run_passes
+from translate_trt.export.search_step import BeamSearchStep, Changes, Request, State
 from translate_trt.export.targets import DYNAMIC_OPSET, TARGETS
 from translate_trt.runtime import kernels
 from translate_trt.runtime.bundle.contract import NEXT, unscored

@@ -15,7 +15,7 @@ from support.shared import SharedFiles
 from support.translations import Translate, assert_same, random_sources
 
 from translate_trt.export.build_options import BuildOptions
-from translate_trt.export.graphs import BeamSearchStep, Changes, Request, State
+from translate_trt.export.search_step import BeamSearchStep, Changes, Request, State
 from translate_trt.runtime import OptionError, SearchOptions, TranslationService, Translator
 from translate_trt.runtime.bundle.contract import FREE
 from translate_trt.runtime.interface.search_options import MAX_TOP_K

@@ -18,14 +18,8 @@ from numpy.typing import NDArray
 
 from support.paths import ROOT
 from translate_trt.export.contract import GraphLayout, make_contract
-from translate_trt.export.graphs import (
-    BeamSearchStep,
-    Changes,
-    Request,
-    SharedSlots,
-    State,
-    StaticCaches,
-)
+from translate_trt.export.graphs import SharedSlots, StaticCaches
+from translate_trt.export.search_step import BeamSearchStep, Changes, Request, State
 from translate_trt.runtime.bundle.contract import MASKED, NEXT, Contract, TensorSpec
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.reference import Arrays, Reference, Sentence

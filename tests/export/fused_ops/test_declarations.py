@@ -18,7 +18,7 @@ from translate_trt.export.fused_ops import declarations, gpu
 from translate_trt.export.fused_ops.declarations import OPERATORS, FusedOp
 from translate_trt.export.fused_ops.fuse import RULES
 from translate_trt.export.fused_ops.matching import FusedNode, check_declared
-from translate_trt.export.graphs import Changes, Request, State
+from translate_trt.export.search_step import Changes, Request, State
 from translate_trt.runtime import kernels
 
 BODIES = Path(declarations.__file__).parent / "bodies"

@@ -18,8 +18,8 @@ from translate_trt.export.fused_ops.declarations import DOMAIN
 from translate_trt.export.fused_ops.fuse import FuseOps
 from translate_trt.export.fused_ops.matching import FusedNode, add_functions
 from translate_trt.export.fused_ops.subgraph import Subgraph
-from translate_trt.export.graphs import State
 from translate_trt.export.passes.pipeline import run_passes
+from translate_trt.export.search_step import State
 from translate_trt.export.targets import DYNAMIC_OPSET, STATIC_OPSET, TARGETS
 from translate_trt.runtime.bundle.contract import NEXT
 from translate_trt.runtime.bundle.manifest import Limits

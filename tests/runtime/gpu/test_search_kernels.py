@@ -21,7 +21,8 @@ from support.translations import assert_same
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from translate_trt.export.graphs import BeamSearchStep, Candidates, Request, State, StaticCaches
+from translate_trt.export.graphs import StaticCaches
+from translate_trt.export.search_step import BeamSearchStep, Candidates, Request, State
 from translate_trt.runtime.backends.pytorch.onnx_operators import top_k
 from translate_trt.runtime.bundle.contract import MASKED
 from translate_trt.runtime.options import SearchOptions
