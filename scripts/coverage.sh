@@ -11,7 +11,7 @@ say "pytest under coverage"
 export COVERAGE_FILE=$root/build/coverage/data
 mkdir -p build/coverage
 coverage erase
-coverage run -m pytest -n 3 --dist worksteal --max-worker-restart 1 --run-limit 60 -m "not slow and not nightly" "$@" >&2
+coverage run -m pytest -n 3 --dist worksteal --max-worker-restart 1 -m "not slow and not nightly" "$@" >&2
 coverage combine --quiet
 coverage html --quiet
 coverage report --format=markdown

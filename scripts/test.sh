@@ -8,17 +8,19 @@
 # out those marked slow and takes a few minutes once the environment is there; --nightly adds the builds with
 # sanitizers, clusters and other toolkits, which the default leaves out.
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
-lint=true tier="not nightly" extra=dev limits=(--run-limit 60)
+lint=true tier="not nightly" extra=dev
 while [ $# -gt 0 ]; do
     case $1 in
         --tests-only) lint=false ;;
         --quick) tier="not slow and not nightly" ;;
-        # A test may build the whole library with sanitizers first.
-        --nightly) tier="" extra=nightly limits=(--run-limit 120 --test-limit 2400) ;;
+        --nightly) tier="" extra=nightly ;;
         *) break ;;
     esac
     shift
 done
+# A nightly test may build the whole library with sanitizers first.
+[ -n "$tier" ] || set -- -o faulthandler_timeout=2400 "$@"
+
 # Installs Debian's Chromium, in which the web page is tested, where that takes no password. The tests skip
 # without one, and say so.
 make_browser() {
@@ -52,7 +54,7 @@ say "pytest"
 # Three processes on two cores, since tests of servers often wait. Pass -n 0 to run in one process, for
 # example with --pdb.
 status=0
-python -m pytest --durations=20 -n 3 --dist worksteal --max-worker-restart 1 "${limits[@]}" -m "$tier" "$@" ||
+python -m pytest --durations=20 -n 3 --dist worksteal --max-worker-restart 1 -m "$tier" "$@" ||
     status=$?
 if [ -n "$checks" ]; then
     wait "$checks" || status=1

@@ -40,9 +40,8 @@ from translate_trt.runtime.bundle.prompt import Prompt
 pytest_plugins = ["support.gpu_kernels",  # before anything else imports Triton
                   "support.shared", "support.models", "support.bundles", "support.collection",
                   "support.cpp_library", "support.fake_driver", "support.kernels",
-                  "support.limits", "support.operators", "support.parsers",
-                  "support.processor_times", "support.static_bundles", "support.traces",
-                  "support.triton_server"]  # fmt: skip
+                  "support.operators", "support.parsers", "support.static_bundles",
+                  "support.traces", "support.triton_server"]  # fmt: skip
 
 # A shell that runs the tests in the background, or nohup, makes them and their children ignore
 # these signals.

@@ -1,23 +1,10 @@
-"""Rules of collection: ids that stay the same, and a record of all collected tests."""
+"""Rules of collection: ids that stay the same."""
 
 from __future__ import annotations
 
 from pathlib import PurePath
 
 import pytest
-
-from support.paths import ROOT
-
-TESTS = ROOT / "tests"
-
-#: Node ids of all collected tests, in order, deselected ones included.
-COLLECTED = pytest.StashKey[list[str]]()
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Record node ids before -m and -k deselect any."""
-    config.stash[COLLECTED] = [item.nodeid for item in items]
 
 
 def pytest_make_parametrize_id(config: pytest.Config, val: object, argname: str) -> str | None:
