@@ -9,14 +9,12 @@ from typing import Any
 import numpy as np
 import onnx
 import onnx_ir as ir
-import onnxruntime as ort
 import pytest
-from onnx import TensorProto, helper
+from support.operators import operator_session
 from support.selections import LOWEST, Array, selection
 
 from translate_trt.export.fused_ops.declarations import function
 from translate_trt.export.targets import DYNAMIC_OPSET
-from translate_trt.runtime import kernels
 from translate_trt.runtime.bundle.contract import FREE, MASKED, UNMARKED, unscored
 from translate_trt.runtime.bundle.manifest import read_manifest
 from translate_trt.train.config import END
@@ -25,14 +23,6 @@ pytestmark = pytest.mark.slow
 
 Inputs = Mapping[str, Array]
 Run = Callable[[Inputs], list[Array]]
-
-# Element types of the outputs.
-_KINDS = {"f": TensorProto.FLOAT, "i": TensorProto.INT64, "b": TensorProto.BOOL}
-OUTPUTS = {
-    "Embed": "f", "Embed8": "f", "EmbedSource": "f", "EmbedSource8": "f", "SourceBias": "f",
-    "SourceShortlist": "i", "ForcedColumns": "ii", "SelectBeams": "iifibfiib",
-    "ExtendAncestry": "f", "FollowAncestry": "fib", "FollowParents": "f",
-}  # fmt: skip
 
 
 @pytest.fixture(scope="session")
@@ -54,36 +44,12 @@ ATTRIBUTES = {"factor": FACTOR, "hidden": HIDDEN}
 
 def session(function: onnx.FunctionProto, inputs: Inputs, by_kernel: bool) -> Run:
     """Call of a function."""
-    attributes = {name: ATTRIBUTES[name] for name in function.attribute}
-    node = helper.make_node(
-        function.name, function.input, function.output, domain="translate_trt", **attributes
+    return operator_session(
+        function.name,
+        {name: inputs[name] for name in function.input},
+        functions=() if by_kernel else (function,),
+        **{name: ATTRIBUTES[name] for name in function.attribute},
     )
-    graph = helper.make_graph(
-        [node],
-        "one",
-        [
-            helper.make_tensor_value_info(
-                name,
-                helper.np_dtype_to_tensor_dtype(inputs[name].dtype),
-                [None] * inputs[name].ndim,
-            )
-            for name in function.input
-        ],
-        [helper.make_empty_tensor_value_info(name) for name in function.output],
-    )
-    for output, kind in zip(graph.output, OUTPUTS[function.name], strict=True):
-        output.type.tensor_type.elem_type = _KINDS[kind]
-    opsets = [*function.opset_import, helper.make_opsetid("translate_trt", 1)]
-    model = helper.make_model(graph, functions=[function], opset_imports=opsets, ir_version=10)
-    options = ort.SessionOptions()
-    options.log_severity_level = 3
-    options.intra_op_num_threads = 1
-    if by_kernel:
-        options.register_custom_ops_library(str(kernels.library()))
-    one = ort.InferenceSession(
-        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
-    return lambda fed: list(one.run(None, dict(fed)))
 
 
 @pytest.fixture(scope="session")

@@ -1,104 +1,112 @@
-"""Sessions of single fused operators, and numpy equivalents (a plugin)."""
+"""Sessions of single fused operators: of their kernels, and of the bodies of their functions."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import functools
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import numpy as np
+import onnx
+import onnx_ir as ir
 import onnxruntime as ort
 import pytest
 from numpy.typing import NDArray
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper, numpy_helper
 
+from translate_trt.export.fused_ops.declarations import DOMAIN, OPERATORS, function
+from translate_trt.export.targets import DYNAMIC_OPSET
 from translate_trt.runtime import kernels
+from translate_trt.runtime.backends.onnxruntime import EXACT_INT8
 
 Array = NDArray[Any]
 
-Session = Callable[[Mapping[str, Array]], list[Array]]
+Session = Callable[..., list[Array]]
 
 HIDDEN = -1e30
 #: Of tokens that never come (export/importers/vocabulary.py).
 NEVER = -1e4
 
 
+def operator_session(
+    name: str,
+    values: Mapping[str, Array],
+    constant: Collection[str] = (),
+    functions: Collection[onnx.FunctionProto] = (),
+    threads: int = 1,
+    **attributes: Any,
+) -> Session:
+    """Return a session of one fused operator, which runs with changed inputs.
+
+    Args:
+        name: Name of the operator.
+        values: Its inputs, in order.
+        constant: Names of those that are initializers.
+        functions: Its function and those that it calls, to run its body in place of its kernel.
+        threads: Threads of the session.
+        attributes: Attributes of the node.
+    """
+    outputs = {f"y{i}": kind for i, kind in enumerate(OPERATORS[name].outputs.values())}
+    node = helper.make_node(name, list(values), list(outputs), domain=DOMAIN, **attributes)
+    kinds = {one: value.dtype for one, value in values.items() if one not in constant} | outputs
+    declared = {
+        one: helper.make_tensor_value_info(
+            one, helper.np_dtype_to_tensor_dtype(np.dtype(kind)), None
+        )
+        for one, kind in kinds.items()
+    }
+    graph = helper.make_graph(
+        [node], "one", [one for key, one in declared.items() if key not in outputs],
+        [declared[one] for one in outputs],
+        [numpy_helper.from_array(values[one], one) for one in constant],
+    )  # fmt: skip
+    opsets = {one.domain: one.version for each in functions for one in each.opset_import}
+    opsets |= {"": DYNAMIC_OPSET, DOMAIN: 1}
+    model = helper.make_model(
+        graph, functions=functions, ir_version=10,
+        opset_imports=[helper.make_opsetid(*one) for one in opsets.items()],
+    )  # fmt: skip
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.log_severity_level = 3
+    options.add_session_config_entry(*EXACT_INT8)
+    if not functions:
+        options.register_custom_ops_library(str(kernels.library()))
+    session = ort.InferenceSession(
+        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
+
+    def run(changed: Mapping[str, Array] = {}) -> list[Array]:  # only read
+        fed = {**values, **changed}
+        return list(session.run(None, {k: v for k, v in fed.items() if k not in constant}))
+
+    return run
+
+
 @pytest.fixture(params=(1, 3), ids=("one thread", "three threads"))
 def make_session(request: pytest.FixtureRequest, compiled_kernels: str) -> Callable[..., Session]:
-    """Factory of sessions of one translate_trt node, whose inputs are the non-constant operands."""
-
-    def make(
-        operator: str,
-        values: Mapping[str, Array],
-        outputs: int = 1,
-        constant: tuple[str, ...] = (),
-        **attributes: Any,
-    ) -> Session:
-        names = [f"y{i}" for i in range(outputs)]
-        node = helper.make_node(operator, list(values), names, domain="translate_trt", **attributes)
-        graph = helper.make_graph(
-            [node],
-            "one",
-            [
-                helper.make_tensor_value_info(
-                    name, helper.np_dtype_to_tensor_dtype(value.dtype), [None] * value.ndim
-                )
-                for name, value in values.items()
-                if name not in constant
-            ],
-            [helper.make_empty_tensor_value_info(name) for name in names],
-            [numpy_helper.from_array(values[name], name) for name in constant],
-        )
-        for output, kind in zip(graph.output, _output_types(operator), strict=True):
-            output.type.tensor_type.elem_type = kind
-        opsets = [helper.make_opsetid("", 21), helper.make_opsetid("translate_trt", 1)]
-        model = helper.make_model(graph, opset_imports=opsets, ir_version=10)
-        options = ort.SessionOptions()
-        options.intra_op_num_threads = request.param
-        options.register_custom_ops_library(str(kernels.library()))
-        session = ort.InferenceSession(model.SerializeToString(), options)
-
-        def run(changed: Mapping[str, Array] = {}) -> list[Array]:  # only read
-            fed = {**values, **changed}
-            return list(session.run(None, {k: v for k, v in fed.items() if k not in constant}))
-
-        return run
-
-    return make
+    """Factory of sessions of kernels."""
+    return functools.partial(operator_session, threads=request.param)
 
 
-_CANDIDATES = ("Candidates", "TopLogits", "ListedCandidates", "VocabularyCandidates")
-
-
-def _output_types(operator: str) -> list[int]:
-    if operator.removeprefix("Biased").removesuffix("8") in _CANDIDATES:
-        return [TensorProto.FLOAT, TensorProto.INT64, TensorProto.FLOAT]
-    if operator.startswith("CachedAttention"):
-        cache = TensorProto.FLOAT16 if operator.endswith("16") else TensorProto.FLOAT
-        return [TensorProto.FLOAT, cache, cache]
-    if "AddAnd" in operator or "Mean" in operator or operator == "RecurrentUnit":
-        return [TensorProto.FLOAT, TensorProto.FLOAT]
-    return [TensorProto.FLOAT16 if operator == "SplitHeads16" else TensorProto.FLOAT]
-
-
-def quantize(x: Array, positive: bool) -> tuple[Array, Array]:
-    """Quantize rows; return signed integers (without zero point) and the scale of each row."""
-    scale = np.abs(x).max(-1, keepdims=True) * np.float32(1 / (255 if positive else 127))
-    with np.errstate(invalid="ignore"):
-        ratio = np.rint(np.nan_to_num(x / scale))
-    return np.clip(ratio, 0 if positive else -128, 255 if positive else 127).astype(int), scale
-
-
-def matmul(x: Array, weights: Array, scales: Array, positive: bool) -> Array:
-    values, scale = quantize(x, positive)
-    return ((values @ weights.astype(int)).astype(np.float32) * scale * scales).astype(np.float32)
-
-
-def normalized(x: Array, gamma: Array, beta: Array | None, epsilon: float) -> Array:
-    """LayerNorm, or without beta division by the root mean square."""
-    wide = x.astype(np.float64)
-    centred = wide if beta is None else wide - wide.mean(-1, keepdims=True)
-    spread = np.sqrt((centred**2).mean(-1, keepdims=True) + epsilon)
-    return (centred / spread * gamma + (0 if beta is None else beta)).astype(np.float32)
+def assert_as_body(
+    make_session: Callable[..., Session],
+    name: str,
+    values: Mapping[str, Array],
+    constant: Collection[str] = (),
+    rtol: float = 1e-5,
+    atol: float = 1e-5,
+    **attributes: Any,
+) -> list[Array]:
+    """Compare a kernel with the body of its operator, and return the kernel's outputs."""
+    functions = [ir.to_proto(function(one, DYNAMIC_OPSET)) for one in {name, "TopLogits"}]
+    body = operator_session(name, values, functions=functions, **attributes)
+    expected = body()
+    found = make_session(name, values, constant, **attributes)()
+    for one, other in zip(found, expected, strict=True):
+        assert one.dtype == other.dtype
+        np.testing.assert_allclose(one, other, rtol=rtol, atol=atol)
+    return found
 
 
 def blocked(weights: Array) -> Array:
@@ -109,21 +117,11 @@ def blocked(weights: Array) -> Array:
     return np.ascontiguousarray(parts.transpose(2, 0, 3, 1))
 
 
-def softmax(x: Array) -> Array:
-    e = np.exp(x - x.max(-1, keepdims=True))
-    return e / e.sum(-1, keepdims=True)
-
-
-def log_softmax(x: Array) -> Array:
-    wide = x.astype(np.float64)
-    wide = wide - wide.max(-1, keepdims=True)
-    return wide - np.log(np.exp(wide).sum(-1, keepdims=True))
-
-
-def matrix(rng: np.random.Generator, inputs: int, outputs: int) -> tuple[Array, Array, Array]:
-    """Return random int8 weights [I, O], their scales [O], and the weights in blocks."""
+def matrix(rng: np.random.Generator, inputs: int, outputs: int) -> tuple[Array, Array]:
+    """Return random int8 weights [I, O] in blocks, and their scales, 1 in padding columns."""
     weights = rng.integers(-127, 128, (inputs, outputs)).astype(np.int8)
-    return weights, rng.random(outputs, dtype=np.float32) / 100 + 1e-3, blocked(weights)
+    scales = rng.random(outputs, dtype=np.float32) / 100 + 1e-3
+    return blocked(weights), np.pad(scales, (0, -outputs % 16), constant_values=1)
 
 
 def in_panels(weights: Array) -> Array:
@@ -142,19 +140,3 @@ def logit_bias(rng: np.random.Generator, columns: int) -> Array:
     bias = rng.standard_normal(columns, dtype=np.float32) * 3
     bias[rng.choice(columns, columns // 20)] = bias[0] = NEVER
     return bias
-
-
-def best(logits: Array, column: Array, count: int) -> list[Array]:
-    log_probs = log_softmax(logits)
-    order = np.argsort(-logits, axis=-1, kind="stable")[..., :count]
-    return [
-        np.take_along_axis(log_probs, order, -1),
-        order,
-        np.take_along_axis(log_probs, column, -1),
-    ]
-
-
-def assert_candidates(found: list[Array], expected: list[Array], near: float = 1e-5) -> None:
-    np.testing.assert_array_equal(found[1], expected[1])
-    for one, other in ((found[0], expected[0]), (found[2], expected[2])):
-        np.testing.assert_allclose(one, other, rtol=1e-5, atol=near)

@@ -1,4 +1,4 @@
-"""Operators that find the best of logits, of an 8-bit vocabulary and of lists, against numpy.
+"""Operators that find the best of logits, of 8-bit vocabularies and of lists, against their bodies.
 
 runtime/cpp/tests/test_kernel_candidates.cc has the kernels in more sizes.
 """
@@ -6,6 +6,7 @@ runtime/cpp/tests/test_kernel_candidates.cc has the kernels in more sizes.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,12 +15,9 @@ from support.operators import (
     NEVER,
     Array,
     Session,
-    assert_candidates,
-    best,
+    assert_as_body,
     logit_bias,
-    matmul,
     matrix,
-    quantize,
 )
 
 COUNT = {"count": np.array([9])}
@@ -31,8 +29,9 @@ def test_best_of_logits(make_session: Callable[..., Session], ties: bool) -> Non
     logits = rng.standard_normal((5, 4, 1000), dtype=np.float32) * 8
     logits = np.round(logits) if ties else logits
     column = rng.integers(0, 1000, (5, 4, 1))
-    run = make_session("TopLogits", {"x": logits, "column": column, **COUNT}, 3)
-    assert_candidates(run(), best(logits, column, 9))
+    values = {"x": logits, "column": column, **COUNT}
+    assert_as_body(make_session, "TopLogits", values)
+    run = make_session("TopLogits", values)
     for changed, message in (
         ({"column": np.full((5, 4, 1), 1000)}, "out of range"),
         ({"count": np.array([1001])}, "candidates"),
@@ -47,35 +46,38 @@ def test_best_of_a_vocabulary_in_8_bits(
     make_session: Callable[..., Session], rows: int, inputs: int, columns: int, biased: bool
 ) -> None:
     rng = np.random.default_rng(columns)
-    weights, scales, blocks = matrix(rng, inputs, columns)
+    blocks, scales = matrix(rng, inputs, columns)
     bias = logit_bias(rng, columns) if biased else np.zeros(columns, np.float32)
     x = rng.standard_normal((rows, 4, inputs), dtype=np.float32)
-    x[0, 0] = 0  # its logits are the bias
+    if biased:
+        x[0, 0] = 0  # its logits are the bias
     x[0, 2] = x[0, 1]
-    column, fill = rng.integers(0, columns, (rows, 4, 1)), -columns % 16
     values = {
-        "x": x, "w": blocks, "s": np.pad(scales, (0, fill)),
-        "bias": np.pad(bias, (0, fill), constant_values=HIDDEN), "column": column, **COUNT,
+        "x": x, "w": blocks, "s": scales,
+        "bias": np.pad(bias, (0, -columns % 16), constant_values=HIDDEN),
+        "column": rng.integers(0, columns, (rows, 4, 1)), **COUNT,
     }  # fmt: skip
     name = "BiasedCandidates8" if biased else "Candidates8"
-    found = make_session(name, values, 3, ("w", "s", "bias"))()
-    assert_candidates(found, best(matmul(x, weights, scales, False) + bias, column, 9))
+    sizes: dict[str, Any] = {"shape": [inputs, -1], "width": inputs}
+    assert_as_body(make_session, name, values, ("w", "s", "bias"), **sizes)
 
 
 def test_columns_that_never_come_are_the_last(make_session: Callable[..., Session]) -> None:
     rng = np.random.default_rng(2)
-    weights, scales, blocks = matrix(rng, 16, 32)
+    blocks, scales = matrix(rng, 16, 32)
     bias = np.where(np.arange(32) < 29, NEVER, 0).astype(np.float32)
     x = rng.standard_normal((2, 4, 16), dtype=np.float32)
     column = rng.integers(0, 32, (2, 4, 1))
     values = {"x": x, "w": blocks, "s": scales, "bias": bias, "column": column, **COUNT}
-    found = make_session("BiasedCandidates8", values, 3, ("w", "s", "bias"))()
-    assert_candidates(found, best(matmul(x, weights, scales, False) + bias, column, 9), 2e-3)
+    found = assert_as_body(
+        make_session, "BiasedCandidates8", values, ("w", "s", "bias"), atol=2e-3,
+        shape=[16, -1], width=16,
+    )  # fmt: skip
     assert (np.sort(found[1][..., :3]) == [29, 30, 31]).all()
     with pytest.raises(Exception, match="must be constant"):
-        make_session("BiasedCandidates8", values, 3, ("w", "s"))
+        make_session("BiasedCandidates8", values, ("w", "s"))
     with pytest.raises(Exception, match="per column"):
-        make_session("BiasedCandidates8", values | {"bias": bias[1:]}, 3, ("w", "s", "bias"))
+        make_session("BiasedCandidates8", values | {"bias": bias[1:]}, ("w", "s", "bias"))
 
 
 # ---- lists ----
@@ -92,17 +94,6 @@ def random_lists(
     return lists
 
 
-def best_listed(logits: Array, lists: Array, column: Array, count: int) -> list[Array]:
-    shown = np.take_along_axis(logits, lists[:, None].repeat(logits.shape[1], 1), -1)
-    shown = np.where(lists[:, None] == 0, -np.inf, shown.astype(np.float64))
-    log_total = np.log(np.exp(shown - shown.max(-1, keepdims=True)).sum(-1, keepdims=True))
-    log_total = log_total + shown.max(-1, keepdims=True)
-    order = np.argsort(-shown, axis=-1, kind="stable")[..., :count]
-    tokens = np.take_along_axis(lists[:, None].repeat(logits.shape[1], 1), order, -1)
-    values = np.take_along_axis(shown, order, -1) - log_total
-    return [values, tokens, np.take_along_axis(logits, column, -1) - log_total]
-
-
 @pytest.mark.parametrize("biased", [False, True])
 @pytest.mark.parametrize("bits", [8, 32])
 def test_best_of_lists(make_session: Callable[..., Session], bits: int, biased: bool) -> None:
@@ -113,20 +104,15 @@ def test_best_of_lists(make_session: Callable[..., Session], bits: int, biased: 
     x = rng.standard_normal((sentences, beams, inputs), dtype=np.float32)
     column = np.repeat(rng.integers(0, columns, (sentences, 1, 1)), beams, 1)
     lists = random_lists(rng, sentences, 40, columns, 21)
-    bias = logit_bias(rng, columns)
-    others = {**({"bias": bias} if biased else {}), "lists": lists, "column": column, **COUNT}
+    others = {"lists": lists, "column": column, **COUNT}
+    if biased:
+        others = {"bias": logit_bias(rng, columns), **others}
     name = ("Biased" if biased else "") + "ListedCandidates"
     if bits == 8:
-        q, scale = quantize(x, False)
-        logits = (q @ rows.T.astype(int)).astype(np.float32) * scale * scales.T
         values = {"x": x, "w": rows, "s": scales, **others}
-        run = make_session(f"{name}8", values, 3, ("w", "s"), width=inputs)
+        assert_as_body(make_session, f"{name}8", values, ("w", "s"), width=inputs)
     else:
-        table = rows * scales
-        logits = (x.astype(np.float64) @ table.T).astype(np.float32)
-        run = make_session(name, {"x": x, "w": table, **others}, 3, ("w",))
-    logits = logits + bias if biased else logits
-    assert_candidates(run(), best_listed(logits, lists, column, 9))
+        assert_as_body(make_session, name, {"x": x, "w": rows * scales, **others}, ("w",))
 
 
 @pytest.mark.parametrize(
@@ -146,7 +132,7 @@ def test_lists_refuse_what_does_not_fit(
     values = {"x": np.zeros((1, 4, 8), np.float32), "w": np.zeros((20, 8), np.float32),
               "lists": np.arange(12)[None], "column": np.zeros((1, 4, 1), np.int64),
               **COUNT}  # fmt: skip
-    run = make_session("ListedCandidates", values, 3, ("w",))
+    run = make_session("ListedCandidates", values, ("w",))
     run()
     with pytest.raises(Exception, match=message):
         run(changed)
