@@ -6,7 +6,6 @@ lost on the way is an error, and what is found can be held against PyTorch's bea
 
 from __future__ import annotations
 
-import itertools
 import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -18,12 +17,11 @@ import pytest
 from numpy.typing import NDArray
 from support.prompts import SOURCE, TARGET, with_prompt
 from support.scripted import (
-    END,
-    START,
     Script,
     ScriptedGraphs,
     ScriptedModel,
     random_script,
+    scripted_search,
 )
 from support.translations import assert_same, bits, random_sources
 
@@ -32,7 +30,7 @@ from translate_trt.runtime import TranslationService, Translator, native
 from translate_trt.runtime.bundle.contract import NEXT
 from translate_trt.runtime.errors import BackendError, InputError, OptionError
 from translate_trt.runtime.options import SearchOptions
-from translate_trt.runtime.reference import Arrays, Reference, Sentence
+from translate_trt.runtime.reference import Arrays
 from translate_trt.runtime.results import Hypothesis
 from translate_trt.runtime.text.glossary import Glossary
 from translate_trt.train.model import Transformer
@@ -41,102 +39,46 @@ from translate_trt.train.search import beam_search
 # ---- batches of sentences that follow scripts ----
 
 BEAMS, LONGEST = 3, 14
-SHARED = GraphLayout()
-STATIC = GraphLayout(beams=BEAMS, slots=BEAMS * LONGEST)
+LAYOUTS = {"shared": GraphLayout(), "static": GraphLayout(beams=BEAMS, slots=BEAMS * LONGEST)}
 OPTIONS = SearchOptions(beam_size=BEAMS, num_hypotheses=BEAMS, max_length=LONGEST)
-
-LAYOUTS = pytest.mark.parametrize("layout", [SHARED, STATIC], ids=["shared", "static"])
 
 
 def scripts_of(count: int) -> list[Script]:
     return [random_script(seed, 19) for seed in range(count)]
 
 
-def sentences_of(count: int, seed: int = 0, options: SearchOptions = OPTIONS) -> list[Sentence]:
-    """Sentence i follows script i; sources of all lengths, prefixes of none to three tokens."""
-    rng, made = random.Random(seed), []
-    for index in range(count):
-        source = [
-            4 + index,
-            *(rng.randrange(4, 19) for _ in range(rng.choice((0, 1, 3, 3, 5, 9, 9, 30)))),
-        ]
-        prefix = [rng.randrange(5, 19) for _ in range(rng.randrange(4))]
-        made.append(Sentence(source, prefix, options))
-    return made
+def sources_of(count: int) -> list[list[int]]:
+    """Return sources of all lengths; source i follows script i."""
+    rng = random.Random(0)
+    lengths = [rng.choice((0, 1, 3, 3, 5, 9, 9, 30)) for _ in range(count)]
+    return [
+        [4 + index, *(rng.randrange(4, 19) for _ in range(length))]
+        for index, length in enumerate(lengths)
+    ]
 
 
-def translate(
-    graphs: ScriptedGraphs,
-    sentences: Sequence[Sentence],
-    batch_tokens: int = 10_000,
+def by_pytorch(
+    scripts: Sequence[Script],
+    options: SearchOptions,
+    sources: list[list[int]],
+    prefixes: list[list[int]] | None = None,
 ) -> list[list[Hypothesis]]:
-    search = Reference(graphs, graphs.contract, START, END, batch_tokens=batch_tokens)
-    return search.translate(sentences)
+    """Search with PyTorch, which has no caches at all on scripts."""
+    return beam_search(cast(Transformer, ScriptedModel(scripts)), sources, options, prefixes)
 
 
-def by_pytorch(scripts: Sequence[Script], sentences: Sequence[Sentence]) -> list[list[Hypothesis]]:
-    """Of PyTorch's search, which has no caches at all on scripts; each sentence alone."""
-    found: list[list[Hypothesis]] = []
-    for one in sentences:
-        options = SearchOptions(
-            **{name: getattr(one.options, name) for name in ("beam_size", "num_hypotheses",
-               "max_length", "min_length", "length_penalty", "length_penalty_form",
-               "early_stopping")}
-        )  # fmt: skip
-        model = cast(Transformer, ScriptedModel(scripts))
-        found += beam_search(model, [one.tokens], options, [one.prefix])
-    return found
-
-
-def assert_right(
-    found: list[list[Hypothesis]], scripts: Sequence[Script], sentences: Sequence[Sentence]
-) -> None:
-    assert len(found) == len(sentences)
-    assert_same(found, by_pytorch(scripts, sentences))
-
-
-@LAYOUTS
+@pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("batch_tokens", [1, 40, 400])
-def test_any_batches_find_what_pytorch_finds(layout: GraphLayout, batch_tokens: int) -> None:
-    scripts, sentences = scripts_of(24), sentences_of(24)
-    graphs = ScriptedGraphs(scripts, layout=layout)
-    assert_right(translate(graphs, sentences, batch_tokens), scripts, sentences)
+def test_any_batches_find_what_pytorch_finds(layout: str, batch_tokens: int) -> None:
+    scripts, sources = scripts_of(24), sources_of(24)
+    prefixes = [[5 + index % 9, 9, 11][: index % 4] for index in range(24)]
+    graphs = ScriptedGraphs(scripts, layout=LAYOUTS[layout])
+    found = scripted_search(graphs, OPTIONS, sources, prefixes, batch_tokens)
+    assert_same(found, by_pytorch(scripts, OPTIONS, sources, prefixes))
     assert sum(count for count, _ in graphs.encoded) == 24
     assert all(n * s <= batch_tokens or n == 1 for n, s in graphs.encoded)
     assert (max(n for n, _ in graphs.encoded) > 1) == (batch_tokens > 1)
     assert {size[:2] for size in graphs.sizes} == set(graphs.encoded)
-
-
-#: All that sentences of a batch may differ in.
-MIXED = [
-    SearchOptions(beam_size=BEAMS, length_penalty=alpha, length_penalty_form=form,
-                  early_stopping=early, min_length=minimum, max_length=maximum,
-                  num_hypotheses=count)
-    for (alpha, form), early, (minimum, maximum), count in itertools.product(
-        [(0.0, "gnmt"), (0.6, "gnmt"), (1.0, "length"), (3.0, "length")], [False, True],
-        [(0, LONGEST), (5, 9)], [1, BEAMS],
-    )
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("layout", "batch_tokens"), [(SHARED, 40), (STATIC, 400)], ids=["shared", "static"]
-)
-def test_sentences_of_mixed_options_are_found_as_alone(
-    layout: GraphLayout, batch_tokens: int
-) -> None:
-    scripts = scripts_of(len(MIXED))
-    random.Random(batch_tokens).shuffle(scripts)
-    sentences = [
-        Sentence(one.tokens, one.prefix, options)
-        for one, options in zip(sentences_of(len(MIXED), seed=2), MIXED, strict=True)
-    ]
-    graphs = ScriptedGraphs(scripts, layout=layout)
-    found = translate(graphs, sentences, batch_tokens)
-    assert max(n for n, _, _ in graphs.sizes) > 1
-    for one, together in zip(sentences, found, strict=True):
-        assert translate(ScriptedGraphs(scripts, layout=layout), [one]) == [together]
-    assert_same(found, by_pytorch(scripts, sentences))
 
 
 # ---- caches that grow, slots that are used again ----
@@ -149,14 +91,13 @@ def test_a_long_search_needs_few_slots(beams: int) -> None:
         beam_size=beams, num_hypotheses=beams, min_length=steps - 2, max_length=steps
     )
     scripts = [random_script(seed, 2 * beams + 3) for seed in range(3)]
-    sentences = [Sentence([4 + index], (), options) for index in range(3)]
-    graphs = ScriptedGraphs(scripts)
-    found = translate(graphs, sentences)
+    graphs, sources = ScriptedGraphs(scripts), [[4], [5], [6]]
+    found = scripted_search(graphs, options, sources)
     assert graphs.steps >= steps - 2
     assert max(size[2] for size in graphs.sizes) < 0.6 * beams * steps
     # A cache is never much larger than the most that one of its sentences needed.
     assert graphs.sizes[-1][2] <= max(graphs.used) + beams + 16
-    assert_same(found, by_pytorch(scripts, sentences))
+    assert_same(found, by_pytorch(scripts, options, sources))
 
 
 def test_a_row_that_is_done_needs_no_more_slots() -> None:
@@ -167,18 +108,9 @@ def test_a_row_that_is_done_needs_no_more_slots() -> None:
             outputs = super().step(inputs)
             return outputs | {"full": outputs[NEXT + "done"]}
 
-    graphs, options = Full(scripts_of(6)), SearchOptions(beam_size=2, max_length=7)
-    translate(graphs, [Sentence([4 + index], (), options) for index in range(6)])
+    graphs = Full(scripts_of(6))
+    scripted_search(graphs, SearchOptions(beam_size=2, max_length=7), sources_of(6))
     assert {size[2] for size in graphs.sizes} == {16}
-
-
-def test_more_beams_than_first_slots() -> None:
-    options = SearchOptions(beam_size=40, num_hypotheses=40, max_length=4)
-    scripts = [random_script(seed, 90) for seed in range(2)]
-    sentences = [Sentence([4 + index], (), options) for index in range(2)]
-    graphs = ScriptedGraphs(scripts)
-    assert_same(translate(graphs, sentences), by_pytorch(scripts, sentences))
-    assert graphs.sizes[0][2] == 48
 
 
 # ---- failures ----
@@ -194,7 +126,7 @@ def test_an_error_of_a_step_ends_the_call_with_it(error: BaseException) -> None:
 
     graphs = Failing(scripts_of(9))
     with pytest.raises(type(error)) as caught:
-        translate(graphs, sentences_of(9), 1)
+        scripted_search(graphs, OPTIONS, sources_of(9), batch_tokens=1)
     assert caught.value is error
     assert len(graphs.encoded) == 1  # no other batch begins
 
@@ -203,10 +135,9 @@ def test_probabilities_that_are_not_finite_are_an_error() -> None:
     def nothing(tokens: tuple[int, ...]) -> NDArray[np.float32]:
         return np.full(19, np.nan, np.float32)
 
-    graphs = ScriptedGraphs([*scripts_of(2), nothing])
-    sentences = [Sentence([4 + index, 9, 9], (), OPTIONS) for index in range(3)]
+    graphs, sources = ScriptedGraphs([*scripts_of(2), nothing]), [[4, 9, 9], [5, 9, 9], [6, 9, 9]]
     with pytest.raises(BackendError, match=r"probabilities.*3 source"):
-        translate(graphs, sentences, 4)
+        scripted_search(graphs, OPTIONS, sources, batch_tokens=4)
 
 
 # ---- plain lines without libtranslate_trt ----
@@ -226,6 +157,7 @@ def plain(compiled_bundle: Path, without_library: None) -> Translator:
     [
         {}, {"beam_size": 1}, {"num_hypotheses": 4, "length_penalty": 1.0},
         {"early_stopping": True, "min_length": 6, "max_length": 9},
+        {"beam_size": 20, "num_hypotheses": 20},  # more beams than the slots of few
     ],
 )  # fmt: skip
 def test_plain_lines_are_translated_as_by_the_library(
