@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from support.browser import running
 
 if TYPE_CHECKING:
     from fastapi.testclient import TestClient
@@ -16,6 +18,12 @@ if TYPE_CHECKING:
 
 #: Settings of small servers.
 SMALL: dict[str, Any] = {"workers": 1, "threads": 1, "target": "onnx-fp32"}
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    """Run tests that are coroutines (mark `anyio`) in asyncio."""
+    return "asyncio"
 
 
 @pytest.fixture(scope="module")
@@ -42,6 +50,31 @@ def serve(sources: list[BundleSource]) -> Iterator[Callable[..., TestClient]]:
             return stack.enter_context(TestClient(app, raise_server_exceptions=False))
 
         yield start
+
+
+@pytest.fixture(scope="module")
+def serve_on_port(sources: list[BundleSource]) -> Iterator[Callable[..., str]]:
+    """Start applications on ports of their own, and return their URLs."""
+    from translate_trt.runtime.serve.http.app import create_app
+    from translate_trt.runtime.serve.http.http_settings import HttpSettings
+
+    with ExitStack() as stack:
+
+        def start(directions: int = 3, **settings: Any) -> str:
+            app = create_app(sources[:directions], HttpSettings(**SMALL, **settings))
+            return stack.enter_context(running(app))
+
+        yield start
+
+
+@pytest.fixture(scope="module")
+def keys(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Settings of servers that require one of the keys "alice" and "bob"."""
+    path = tmp_path_factory.mktemp("keys") / "keys.toml"
+    hashes = {name: hashlib.sha256(name.encode()).hexdigest() for name in ("alice", "bob")}
+    tables = (f'[keys.{name}]\nsha256 = "{digest}"\n' for name, digest in hashes.items())
+    path.write_text("".join(tables), encoding="utf-8")
+    return {"api_keys": path, "require_api_key": True}
 
 
 @pytest.fixture(scope="module")

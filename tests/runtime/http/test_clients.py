@@ -3,31 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
-from support.browser import running
 
 pytest.importorskip("uvicorn", reason="the extra serve is not installed")
 pytest.importorskip("py3langid", reason="the extra detect is not installed")
 import httpx
-
-from translate_trt.runtime.serve.http.app import create_app
-from translate_trt.runtime.serve.http.http_settings import HttpSettings
-
-if TYPE_CHECKING:
-    from translate_trt.runtime.serve.http.served_bundle import BundleSource
 
 TEXT = "the cat runs under the green tree."
 HTML = "<p>the <b>cat</b> runs.</p>"
 
 
 @pytest.fixture(scope="module")
-def url(sources: list[BundleSource]) -> Iterator[str]:
-    settings = HttpSettings(workers=1, threads=1, target="onnx-fp32", apis=("deepl", "openai"))
-    with running(create_app(sources[:1], settings)) as found:
-        yield found
+def url(serve_on_port: Callable[..., str]) -> str:
+    return serve_on_port(directions=1, apis=("deepl", "openai"))
 
 
 @pytest.fixture(scope="module")

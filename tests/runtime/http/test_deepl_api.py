@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
-from support.browser import running
 
 from translate_trt.runtime import Translator
 from translate_trt.runtime.text.glossary import Entry, Glossary
@@ -18,31 +16,12 @@ pytest.importorskip("py3langid", reason="the extra detect is not installed")
 pytest.importorskip("deepl", reason="the package deepl is not installed")
 import deepl
 
-from translate_trt.runtime.serve.http.app import create_app
-from translate_trt.runtime.serve.http.http_settings import HttpSettings
-
-if TYPE_CHECKING:
-    from translate_trt.runtime.serve.http.served_bundle import BundleSource
-
 TEXT = "the cat runs under the green tree."
-KEYS = """[keys.alice]
-sha256 = "{}"
-[keys.bob]
-sha256 = "{}"
-"""
 
 
 @pytest.fixture(scope="module")
-def url(sources: list[BundleSource], tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    keys: Path = tmp_path_factory.mktemp("keys") / "keys.toml"
-    hashes = (hashlib.sha256(name.encode()).hexdigest() for name in ("alice", "bob"))
-    keys.write_text(KEYS.format(*hashes), encoding="utf-8")
-    settings = HttpSettings(
-        workers=1, threads=1, target="onnx-fp32", apis=("deepl",), api_keys=keys,
-        require_api_key=True,
-    )  # fmt: skip
-    with running(create_app(sources, settings)) as found:
-        yield found
+def url(serve_on_port: Callable[..., str], keys: dict[str, Any]) -> str:
+    return serve_on_port(apis=("deepl",), **keys)
 
 
 @pytest.fixture

@@ -99,12 +99,9 @@ def test_no_process_outlives_a_timeout_or_a_cancelled_request() -> None:
     assert not subprocess._active  # type: ignore[attr-defined]
 
 
-def test_the_number_of_processes_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.anyio
+async def test_the_number_of_processes_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("translate_trt.runtime.serve.http.file_store._MOST_PROCESSES", 0)
-
-    async def use() -> None:
-        await FileStore(1, 60).process("the file", ".txt", ReadOptions()).__aenter__()
-
     with pytest.raises(HttpError) as refused:
-        asyncio.run(use())
+        await FileStore(1, 60).process("the file", ".txt", ReadOptions()).__aenter__()
     assert refused.value.status == 429

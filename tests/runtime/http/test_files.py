@@ -139,25 +139,25 @@ def test_packed_files_do_not_grow_without_bound(client: TestClient) -> None:
     assert "bytes unpacked" in answer.json()["error"]
 
 
-def test_uploads_and_results_have_bounded_memory_and_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def use() -> None:
-        store = FileStore(10, 60)
-        names = [store.add(StoredFile("a.txt", b"12345", "text/plain")) for _ in range(40)]
-        assert len({*names}) == 40
-        assert [store.find(name) is not None for name in names] == [False] * 8 + [True] * 32
-        with store.receiving() as take:
-            take(160)
-            with pytest.raises(HttpError) as refused, store.receiving() as other:
-                other(1)
-            assert refused.value.status == 429
-        with store.receiving() as take:
-            take(160)
-        while store.find(names[-1]) is not None:
-            await asyncio.sleep(0)
-        store.close()
-
+@pytest.mark.anyio
+async def test_uploads_and_results_have_bounded_memory_and_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(file_store, "_SECONDS", 0.0)
-    asyncio.run(use())
+    store = FileStore(10, 60)
+    names = [store.add(StoredFile("a.txt", b"12345", "text/plain")) for _ in range(40)]
+    assert len({*names}) == 40
+    assert [store.find(name) is not None for name in names] == [False] * 8 + [True] * 32
+    with store.receiving() as take:
+        take(160)
+        with pytest.raises(HttpError) as refused, store.receiving() as other:
+            other(1)
+        assert refused.value.status == 429
+    with store.receiving() as take:
+        take(160)
+    while store.find(names[-1]) is not None:
+        await asyncio.sleep(0)
+    store.close()
 
 
 def test_texts_are_answered_while_a_long_file_is_translated(

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 from urllib.parse import urlencode
 
 import pytest
-from support.browser import running
 
 from translate_trt.runtime import Translator
 
@@ -19,20 +18,12 @@ from google.api_core.exceptions import BadRequest
 from google.auth.credentials import AnonymousCredentials
 from google.cloud import translate_v2
 
-from translate_trt.runtime.serve.http.app import create_app
-from translate_trt.runtime.serve.http.http_settings import HttpSettings
-
-if TYPE_CHECKING:
-    from translate_trt.runtime.serve.http.served_bundle import BundleSource
-
 TEXT = "the cat runs under the green tree."
 
 
 @pytest.fixture(scope="module")
-def url(sources: list[BundleSource]) -> Iterator[str]:
-    settings = HttpSettings(workers=1, threads=1, target="onnx-fp32", apis=("google",))
-    with running(create_app(sources, settings)) as found:
-        yield found
+def url(serve_on_port: Callable[..., str]) -> str:
+    return serve_on_port(apis=("google",))
 
 
 @pytest.fixture(scope="module")

@@ -14,6 +14,8 @@ from uvicorn.server import ServerState
 
 from translate_trt.runtime.serve.http.guarded_protocol import guarded_protocol
 
+pytestmark = pytest.mark.anyio
+
 ANSWER = b"x" * 1000
 
 
@@ -69,102 +71,79 @@ def connect(transport: Transport, head_seconds: float = 0.01) -> Any:
 
 
 @pytest.mark.parametrize("connection", ["close", "keep-alive"])
-def test_the_end_of_an_answer_that_nobody_reads(connection: str) -> None:
-    async def run() -> None:
-        transport = Transport(iter(lambda: 70, None))
-        connect(transport).data_received(request("1.1", connection))
-        await transport.aborted.wait()
-        assert transport.written.endswith(ANSWER)
-
-    asyncio.run(run())
+async def test_the_end_of_an_answer_that_nobody_reads(connection: str) -> None:
+    transport = Transport(iter(lambda: 70, None))
+    connect(transport).data_received(request("1.1", connection))
+    await transport.aborted.wait()
+    assert transport.written.endswith(ANSWER)
 
 
 @pytest.mark.parametrize("connection", ["close", "keep-alive"])
-def test_a_slow_client_gets_the_end_of_its_answer(connection: str) -> None:
-    async def run() -> None:
-        transport = Transport(range(20, -1, -1))
-        connect(transport).data_received(request("1.1", connection))
-        await transport.read.wait()
-        await transport.closed.wait()
-        assert not transport.aborted.is_set()
-
-    asyncio.run(run())
+async def test_a_slow_client_gets_the_end_of_its_answer(connection: str) -> None:
+    transport = Transport(range(20, -1, -1))
+    connect(transport).data_received(request("1.1", connection))
+    await transport.read.wait()
+    await transport.closed.wait()
+    assert not transport.aborted.is_set()
 
 
-def test_an_answer_is_paused_for_a_client_that_reads_slowly() -> None:
-    async def run() -> None:
-        transport = Transport([20, *range(30, -1, -1)])
-        protocol = connect(transport)
-        protocol.data_received(request("1.1", "close"))
-        protocol.pause_writing()
-        protocol.resume_writing()  # the answer is written, and more is left than before
-        await transport.read.wait()
-        await transport.closed.wait()
-        assert not transport.aborted.is_set()
-
-    asyncio.run(run())
+async def test_an_answer_is_paused_for_a_client_that_reads_slowly() -> None:
+    transport = Transport([20, *range(30, -1, -1)])
+    protocol = connect(transport)
+    protocol.data_received(request("1.1", "close"))
+    protocol.pause_writing()
+    protocol.resume_writing()  # the answer is written, and more is left than before
+    await transport.read.wait()
+    await transport.closed.wait()
+    assert not transport.aborted.is_set()
 
 
 @pytest.mark.parametrize("version", ["1.0", "1.1"])
-def test_the_version_of_a_request_with_an_offer(version: str) -> None:
-    async def run() -> None:
-        transport = Transport()
-        protocol = connect(transport)
-        protocol.data_received(request(version, "Upgrade\r\nUpgrade: h2c"))
-        while not transport.written.endswith(ANSWER):
-            await asyncio.sleep(0)
-        assert protocol.scope["http_version"] == version
-        assert protocol.scope["headers"] == [(b"host", b"a")]
-        assert (b"connection: close" in transport.written.lower()) == (version == "1.0")
-
-    asyncio.run(run())
+async def test_the_version_of_a_request_with_an_offer(version: str) -> None:
+    transport = Transport()
+    protocol = connect(transport)
+    protocol.data_received(request(version, "Upgrade\r\nUpgrade: h2c"))
+    while not transport.written.endswith(ANSWER):
+        await asyncio.sleep(0)
+    assert protocol.scope["http_version"] == version
+    assert protocol.scope["headers"] == [(b"host", b"a")]
+    assert (b"connection: close" in transport.written.lower()) == (version == "1.0")
 
 
 @pytest.mark.parametrize(
     "rest", [b"", b"GET / HTT", b"POST / HTTP/1.1\r\nHost: a\r\n"], ids=["none", "line", "head"]
 )
-def test_many_requests_in_one_read(rest: bytes) -> None:
+async def test_many_requests_in_one_read(rest: bytes) -> None:
     count = 20
     whole = b"GET / HTTP/1.1\r\nHost: a\r\nCookie: " + b"x" * 4096 + b"\r\n\r\n"
-
-    async def run() -> None:
-        transport = Transport()
-        connect(transport, 60).data_received(count * whole + rest)
-        while transport.written.count(ANSWER) < count:
-            assert not transport.is_closing()
-            await asyncio.sleep(0)
-
-    asyncio.run(run())
+    transport = Transport()
+    connect(transport, 60).data_received(count * whole + rest)
+    while transport.written.count(ANSWER) < count:
+        assert not transport.is_closing()
+        await asyncio.sleep(0)
 
 
-def test_nothing_is_written_after_a_refusal() -> None:
-    async def run() -> None:
-        transport = Transport()
-        protocol = connect(transport)
-        protocol.data_received(2 * request("1.1", "keep-alive") + b"GET / HTTP/1.1\r\n\r\n")
-        assert transport.written.startswith(b"HTTP/1.1 400 ")
-        assert transport.closed.is_set()
-        refusal = transport.written
-        await asyncio.gather(*protocol.tasks)
-        assert transport.written == refusal
-
-    asyncio.run(run())
+async def test_nothing_is_written_after_a_refusal() -> None:
+    transport = Transport()
+    protocol = connect(transport)
+    protocol.data_received(2 * request("1.1", "keep-alive") + b"GET / HTTP/1.1\r\n\r\n")
+    assert transport.written.startswith(b"HTTP/1.1 400 ")
+    assert transport.closed.is_set()
+    refusal = transport.written
+    await asyncio.gather(*protocol.tasks)
+    assert transport.written == refusal
 
 
-def exchange(*pieces: bytes, head_seconds: float = 60) -> bytes:
+async def exchange(*pieces: bytes, head_seconds: float = 60) -> bytes:
     """Return what is written to a client that sends pieces, until its connection is closed."""
-
-    async def run() -> bytes:
-        transport = Transport()
-        protocol = connect(transport, head_seconds)
-        for piece in pieces:
-            if not transport.is_closing():
-                protocol.data_received(piece)
-            await asyncio.sleep(0)
-        await transport.closed.wait()
-        return transport.written
-
-    return asyncio.run(run())
+    transport = Transport()
+    protocol = connect(transport, head_seconds)
+    for piece in pieces:
+        if not transport.is_closing():
+            protocol.data_received(piece)
+        await asyncio.sleep(0)
+    await transport.closed.wait()
+    return transport.written
 
 
 @pytest.mark.parametrize(
@@ -181,8 +160,8 @@ def exchange(*pieces: bytes, head_seconds: float = 60) -> bytes:
     ],
     ids=lambda value: str(value)[:40],
 )
-def test_heads(head: bytes, status: int) -> None:
-    assert exchange(head).startswith(b"HTTP/1.1 %d " % status)
+async def test_heads(head: bytes, status: int) -> None:
+    assert (await exchange(head)).startswith(b"HTTP/1.1 %d " % status)
 
 
 CHUNKED = b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -199,26 +178,24 @@ LONG = b"X: " + b"y" * 1_000
     ],
     ids=["head", "trailers", "many trailers", "a long trailer"],
 )
-def test_what_is_slow_or_endless_is_closed(sent: bytes, head_seconds: float) -> None:
+async def test_what_is_slow_or_endless_is_closed(sent: bytes, head_seconds: float) -> None:
     pieces = (sent[begin : begin + 50_000] for begin in range(0, len(sent), 50_000))
-    assert b"HTTP/1.1 4" not in exchange(*pieces, head_seconds=head_seconds)
+    assert b"HTTP/1.1 4" not in await exchange(*pieces, head_seconds=head_seconds)
 
 
-def test_small_chunks_are_read_and_trailers_ignored() -> None:
+async def test_small_chunks_are_read_and_trailers_ignored() -> None:
     chunks, trailers = b"1\r\nx\r\n" * 100_000, b"0\r\nX: y\r\n\r\n"
-    assert exchange(CHUNKED + chunks + trailers, request("1.1", "close")).count(ANSWER) == 2
+    written = await exchange(CHUNKED + chunks + trailers, request("1.1", "close"))
+    assert written.count(ANSWER) == 2
 
-    async def run() -> None:
-        protocol = connect(Transport(), 60)
-        protocol.data_received(CHUNKED)
-        before = [*protocol.scope["headers"]]
-        protocol.data_received(trailers)
-        assert protocol.scope["headers"] == before
-
-    asyncio.run(run())
+    protocol = connect(Transport(), 60)
+    protocol.data_received(CHUNKED)
+    before = [*protocol.scope["headers"]]
+    protocol.data_received(trailers)
+    assert protocol.scope["headers"] == before
 
 
-def test_offers_of_an_upgrade_are_ignored_wherever_the_data_is_cut() -> None:
+async def test_offers_of_an_upgrade_are_ignored_wherever_the_data_is_cut() -> None:
     """Java's client and `curl --http2` offer HTTP/2 in each request."""
     body = b'{"q": "the cat"}'
     head = (
@@ -233,5 +210,5 @@ def test_offers_of_an_upgrade_are_ignored_wherever_the_data_is_cut() -> None:
     sent = head + body + websocket + request("1.1", "close")
 
     for cut in (len(sent), 20, len(head) - 2, len(head), len(head) + 5, len(head + body)):
-        written = exchange(sent[:cut], sent[cut:])
+        written = await exchange(sent[:cut], sent[cut:])
         assert (written.count(b"HTTP/1.1 200 "), written.count(b"HTTP/1.1 4")) == (3, 0)

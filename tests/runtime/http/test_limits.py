@@ -255,51 +255,45 @@ def test_failures_are_errors_of_the_server(
     assert client.post("/translate", json=QUERY).status_code == 200
 
 
-def ask(client: TestClient, query: dict[str, Any], leave: asyncio.Event | None = None) -> Any:
-    """Send a request to the application; return what it does as a coroutine of its status."""
-    body = json.dumps(query).encode()
+async def ask(
+    client: TestClient, query: dict[str, Any], leave: asyncio.Event | None = None
+) -> int | None:
+    """Send a request to the application; return its status."""
+    received = iter([{"type": "http.request", "body": json.dumps(query).encode()}])
+    status: list[int] = []
 
-    async def run() -> int | None:
-        received = iter([{"type": "http.request", "body": body, "more_body": False}])
-        status: list[int] = []
+    async def receive() -> dict[str, Any]:
+        for message in received:
+            return message
+        await (leave or asyncio.Event()).wait()
+        return {"type": "http.disconnect"}
 
-        async def receive() -> dict[str, Any]:
-            for message in received:
-                return message
-            await (leave or asyncio.Event()).wait()
-            return {"type": "http.disconnect"}
+    async def send(message: Any) -> None:
+        if message["type"] == "http.response.start":
+            status.append(message["status"])
 
-        async def send(message: Any) -> None:
-            if message["type"] == "http.response.start":
-                status.append(message["status"])
-
-        scope = {
-            "type": "http", "method": "POST", "path": "/translate", "raw_path": b"/translate",
-            "query_string": b"", "headers": [(b"content-type", b"application/json")],
-            "client": ("127.0.0.1", 1), "server": ("test", 80), "scheme": "http", "root_path": "",
-            "http_version": "1.1", "asgi": {"version": "3.0"},
-        }  # fmt: skip
-        await client.app(scope, receive, send)
-        return status[0] if status else None
-
-    return run()
+    scope = {
+        "type": "http", "method": "POST", "path": "/translate", "raw_path": b"/translate",
+        "query_string": b"", "headers": [(b"content-type", b"application/json")],
+        "client": ("127.0.0.1", 1), "server": ("test", 80), "scheme": "http", "root_path": "",
+        "http_version": "1.1", "asgi": {"version": "3.0"},
+    }  # fmt: skip
+    await client.app(scope, receive, send)
+    return status[0] if status else None
 
 
-def test_a_client_that_leaves_cancels_its_lines_and_others_are_refused_meanwhile(
+@pytest.mark.anyio
+async def test_a_client_that_leaves_cancels_its_lines_and_others_are_refused_meanwhile(
     small: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waiting = Waiting(small, monkeypatch)
-
-    async def run() -> tuple[int | None, int | None]:
-        leave = asyncio.Event()
-        first = asyncio.create_task(ask(small, QUERY, leave))
-        while not waiting.futures:
-            await asyncio.sleep(0)
-        second = await ask(small, QUERY)
-        leave.set()
-        return await first, second
-
-    assert asyncio.run(run()) == (None, 429)
+    leave = asyncio.Event()
+    first = asyncio.create_task(ask(small, QUERY, leave))
+    while not waiting.futures:
+        await asyncio.sleep(0)
+    assert await ask(small, QUERY) == 429
+    leave.set()
+    assert await first is None
     assert waiting.futures[0].cancelled()
     metrics = small.get("/metrics").text
     assert 'requests_total{outcome="cancelled",route="/translate"} 1.0' in metrics

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterator
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
-from support.browser import running
 
 from translate_trt.runtime import Translator
 from translate_trt.runtime.errors import BackendError
@@ -19,27 +16,13 @@ pytest.importorskip("py3langid", reason="the extra detect is not installed")
 pytest.importorskip("openai", reason="the package openai is not installed")
 import openai
 
-from translate_trt.runtime.serve.http.app import create_app
-from translate_trt.runtime.serve.http.http_settings import HttpSettings
-
-if TYPE_CHECKING:
-    from translate_trt.runtime.serve.http.served_bundle import BundleSource
-
 TEXT = "the cat runs under the green tree. a dog sleeps."
 USER = {"role": "user", "content": TEXT}
 
 
 @pytest.fixture(scope="module")
-def url(sources: list[BundleSource], tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    keys: Path = tmp_path_factory.mktemp("keys") / "keys.toml"
-    digest = hashlib.sha256(b"alice").hexdigest()
-    keys.write_text(f'[keys.alice]\nsha256 = "{digest}"\n', encoding="utf-8")
-    settings = HttpSettings(
-        workers=1, threads=1, target="onnx-fp32", apis=("openai",), api_keys=keys,
-        require_api_key=True,
-    )  # fmt: skip
-    with running(create_app(sources, settings)) as found:
-        yield found
+def url(serve_on_port: Callable[..., str], keys: dict[str, Any]) -> str:
+    return serve_on_port(apis=("openai",), **keys)
 
 
 @pytest.fixture(scope="module")
