@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import dataclasses
+import os
 import shutil
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import onnx
 import pytest
 from onnx import helper
 from support.compiled import compile_once
+from support.graph_edits import change_file, edit_graph
 from support.models import lively_model, save_model
 from support.shared import SharedFiles
 from support.translations import bits, random_sources
 
 from translate_trt.export.build_options import BuildOptions
 from translate_trt.runtime import SearchOptions, Translator
-from translate_trt.runtime.bundle.manifest import hash_file, read_manifest, write_manifest
 from translate_trt.runtime.errors import BackendError, BundleError, OptionError
 from translate_trt.runtime.native import core as native_core
 from translate_trt.runtime.text.tokenizer import Tokenizer
@@ -78,30 +78,22 @@ def test_translations_have_the_bits_of_those_on_onnx_runtime(
     assert translate(bundle, target, shortlist) == expected
 
 
-def copied(bundle: Path, path: Path, change: Callable[[Path], None]) -> Path:
-    """Copy a bundle and change the file of its step, whose hash is recorded anew."""
-    shutil.copytree(bundle, path)
-    manifest = read_manifest(path)
-    entry = manifest.targets["onnx-int8"]
-    name = entry.files["step"].path
-    change(path / name)
-    entry = dataclasses.replace(entry, files={**entry.files, "step": hash_file(path, name)})
-    write_manifest(path, dataclasses.replace(manifest, targets={"onnx-int8": entry}))
-    return path
+@pytest.fixture
+def bundle(compiled_bundle: Path, tmp_path: Path) -> Path:
+    """Copy of the bundle, for changes."""
+    return Path(shutil.copytree(compiled_bundle, tmp_path / "bundle"))
 
 
 def test_graphs_with_other_operators_run_on_onnx_runtime(
-    compiled_bundle: Path, tmp_path: Path, request: pytest.FixtureRequest
+    compiled_bundle: Path, bundle: Path, request: pytest.FixtureRequest
 ) -> None:
-    def change(file: Path) -> None:
-        model = onnx.load(file)
+    def edit(model: onnx.ModelProto) -> None:
         kept, tokens = model.graph.node, "next_tokens"
         for node in kept:
             node.output[:] = ["same" if name == tokens else name for name in node.output]
         kept.append(helper.make_node("Identity", ["same"], [tokens]))
-        onnx.save(model, file)
 
-    bundle = copied(compiled_bundle, tmp_path / "bundle", change)
+    edit_graph(bundle, "onnx-int8", "step", edit)
     expected = Translator(compiled_bundle, "onnx-int8", threads=1).translate_ids(SOURCES)
     translator = Translator(bundle, "onnx-int8", threads=1)
     found = translator.translate_ids(SOURCES)
@@ -112,14 +104,10 @@ def test_graphs_with_other_operators_run_on_onnx_runtime(
 
 
 @pytest.mark.usefixtures("without_onnxruntime")
-def test_damaged_graphs(compiled_bundle: Path, tmp_path: Path) -> None:
-    size = (compiled_bundle / "targets/onnx-int8/step.onnx").stat().st_size
-
-    def cut(length: int) -> Callable[[Path], None]:
-        return lambda file: file.write_bytes(file.read_bytes()[:length])
-
-    for number, length in enumerate([0, 1, 100, size // 3, size // 2, size - 1]):
-        bundle = copied(compiled_bundle, tmp_path / str(number), cut(length))
+def test_damaged_graphs(bundle: Path) -> None:
+    size = (bundle / "targets/onnx-int8/step.onnx").stat().st_size
+    for length in (size - 1, size // 2, size // 3, 100, 1, 0):
+        change_file(bundle, "onnx-int8", "step", partial(os.truncate, length=length))
         with pytest.raises((BundleError, BackendError)):
             Translator(bundle, "onnx-int8")
 

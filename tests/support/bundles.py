@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import shutil
 from pathlib import Path
 
@@ -12,13 +11,14 @@ import pytest
 import torch
 from onnx import numpy_helper
 
+from support.bad_bundles import edit
 from support.compiled import compile_once
+from support.graph_edits import edit_graph
 from support.models import lively_model, save_model
 from support.shared import SharedFiles
 from support.shortlists import TARGETS, random_table
 from translate_trt.export.build_options import BuildOptions
 from translate_trt.export.engines.options import EngineOptions
-from translate_trt.runtime.bundle.manifest import hash_file, read_manifest, write_manifest
 from translate_trt.runtime.text.tokenizer import Tokenizer
 from translate_trt.train.checkpoint import Checkpoint, open_checkpoint
 from translate_trt.train.config import END, ModelConfig
@@ -99,18 +99,16 @@ NAN_WORD = "Haus"
 def nan_bundle(tmp_path_factory: pytest.TempPathFactory, compiled_bundle: Path) -> Path:
     """Bundle with target onnx-fp32 alone, in which the embedding of one word is NaN."""
     path = Path(shutil.copytree(compiled_bundle, tmp_path_factory.mktemp("nan") / "bundle"))
-    manifest = read_manifest(path)
-    entry = manifest.targets["onnx-fp32"]
     tokenizer = Tokenizer(path / "shared.spm", path / "shared.spm")
-    name = entry.files["encoder"].path
-    model = onnx.load(path / name)
-    (table,) = (x for x in model.graph.initializer if x.name == "model.embedding.weight")
-    values = numpy_helper.to_array(table).copy()
-    values[tokenizer.encode_source(NAN_WORD)] = np.nan
-    table.CopyFrom(numpy_helper.from_array(values, table.name))
-    onnx.save(model, path / name)
-    entry = dataclasses.replace(entry, files={**entry.files, "encoder": hash_file(path, name)})
-    write_manifest(path, dataclasses.replace(manifest, targets={"onnx-fp32": entry}))
+
+    def spoil(model: onnx.ModelProto) -> None:
+        (table,) = (x for x in model.graph.initializer if x.name == "model.embedding.weight")
+        values = numpy_helper.to_array(table).copy()
+        values[tokenizer.encode_source(NAN_WORD)] = np.nan
+        table.CopyFrom(numpy_helper.from_array(values, table.name))
+
+    edit_graph(path, "onnx-fp32", "encoder", spoil)
+    edit(path, lambda manifest: manifest["targets"].pop("onnx-int8"))
     return path
 
 

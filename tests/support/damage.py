@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from support.file_damage import spoiled
+
 #: Values that no field expects, or that are at the edge of what it may hold.
 _ODD: tuple[Any, ...] = (
     None, True, False, 0, 1, -1, 2, 3, 7, 255, 65_536, 2**31 - 1, 2**31, 2**32, 10**9, 2**53,
@@ -18,9 +20,6 @@ _ODD: tuple[Any, ...] = (
     "\ud7ff", "../x", "/", "x" * 5000, "{}", [], {}, [[]], [0], [-1], [10**18], [None], ["a"],
     {"": None}, {"a": 1}, {"a": {"b": []}}, [[[[]]]], list(range(100)),
 )  # fmt: skip
-
-#: What most graph damage changes in a byte.
-_BYTES = (0x00, 0x01, 0x7F, 0x80, 0xFF)
 
 
 @dataclass(frozen=True)
@@ -81,7 +80,7 @@ def _copy(
                 os.link(good / entry["path"], path)
             continue
         if not path.exists():
-            path.write_bytes(_spoiled((good / chosen).read_bytes(), rng))
+            path.write_bytes(spoiled((good / chosen).read_bytes(), rng))
         content = path.read_bytes()
         entry["sha256"], entry["bytes"] = hashlib.sha256(content).hexdigest(), len(content)
     if what == "manifest":
@@ -107,30 +106,3 @@ def _change_field(value: dict[str, Any], rng: random.Random) -> None:
         outer[name] += rng.choice((-1, 1, 10**6))
     else:
         outer[name] = rng.choice(_ODD)
-
-
-def _spoiled(content: bytes, rng: random.Random) -> bytes:
-    """Return the content with bytes changed, removed, inserted or truncated."""
-    data = bytearray(content)
-    # Most of a file is numbers; names and sizes, where damage counts, are at the beginning and end.
-    edge = rng.choice((64, 4096, len(data)))
-    for _ in range(rng.choice((1, 1, 2, 8))):
-        place = rng.randrange(min(edge, len(data)))
-        if rng.random() < 0.5:
-            place = len(data) - 1 - place
-        way = rng.randrange(6)
-        if way == 0:
-            data[place] ^= 1 << rng.randrange(8)
-        elif way == 1:
-            data[place] = rng.choice(_BYTES)
-        elif way == 2:
-            del data[place : place + rng.randrange(1, 40)]
-        elif way == 3:
-            data[place:place] = bytes(rng.randrange(256) for _ in range(rng.randrange(1, 40)))
-        elif way == 4:
-            data[place : place + 8] = bytes([rng.choice(_BYTES)]) * 8
-        else:
-            del data[place:]
-        if not data:
-            data += b"\0"
-    return bytes(data)

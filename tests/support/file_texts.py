@@ -22,6 +22,15 @@ def capitals(segment: Segment) -> str:
     )
 
 
+def upper(value: Any) -> Any:
+    """Return a value of JSON or YAML with its strings in capitals."""
+    if isinstance(value, dict):
+        return {key: upper(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [*map(upper, value)]
+    return value.upper() if isinstance(value, str) else value
+
+
 def texts(content: bytes, name: str, **options: Any) -> list[str]:
     """Return the texts of a file's segments."""
     found = read_file_text(content, name, ReadOptions(**options))

@@ -13,19 +13,27 @@ from onnx import numpy_helper
 from translate_trt.runtime.bundle.manifest import hash_file, read_manifest, write_manifest
 
 
+def change_file(bundle: Path, target: str, role: str, change: Callable[[Path], object]) -> None:
+    """Change the file of a graph of a bundle and update its hash."""
+    manifest = read_manifest(bundle)
+    entry = manifest.target(target)
+    change(entry.files[role].locate(bundle))
+    files = {**entry.files, role: hash_file(bundle, entry.files[role].path)}
+    targets = {**manifest.targets, target: dataclasses.replace(entry, files=files)}
+    write_manifest(bundle, dataclasses.replace(manifest, targets=targets))
+
+
 def edit_graph(
     bundle: Path, target: str, role: str, edit: Callable[[onnx.ModelProto], None]
 ) -> None:
     """Edit a graph of a bundle and update its hash."""
-    manifest = read_manifest(bundle)
-    entry = manifest.target(target)
-    path = entry.files[role].locate(bundle)
-    model = onnx.load(path)
-    edit(model)
-    onnx.save(model, path)
-    files = {**entry.files, role: hash_file(bundle, entry.files[role].path)}
-    targets = {**manifest.targets, target: dataclasses.replace(entry, files=files)}
-    write_manifest(bundle, dataclasses.replace(manifest, targets=targets))
+
+    def change(path: Path) -> None:
+        model = onnx.load(path)
+        edit(model)
+        onnx.save(model, path)
+
+    change_file(bundle, target, role, change)
 
 
 def roll_columns(tensor: onnx.TensorProto) -> None:

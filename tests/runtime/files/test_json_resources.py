@@ -7,18 +7,9 @@ from typing import Any
 
 import pytest
 from support.file_damage import read_damaged
-from support.file_texts import capitals, rendered, texts
+from support.file_texts import capitals, rendered, texts, upper
 
 from translate_trt.runtime.errors import InputError
-
-
-def upper(value: Any) -> Any:
-    """Return a value with its strings in capitals."""
-    if isinstance(value, dict):
-        return {key: upper(one) for key, one in value.items()}
-    if isinstance(value, list):
-        return [*map(upper, value)]
-    return value.upper() if isinstance(value, str) else value
 
 
 def random_value(source: random.Random, depth: int = 0) -> Any:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import io
-import random
 
 import pytest
+from support.file_damage import read_damaged
 from support.file_texts import capitals, rendered, texts
 
 from translate_trt.runtime.errors import InputError
@@ -57,13 +57,5 @@ def test_files_without_readable_text(content: bytes, options: dict[str, int]) ->
 
 
 def test_damaged_files_are_refused_or_read() -> None:
-    rng, whole = random.Random(5), _pdf()
-    assert len(PdfReader(io.BytesIO(whole)).pages) == 1
-    for _ in range(60):
-        damaged = bytearray(whole)
-        for _ in range(8):
-            damaged[rng.randrange(len(damaged))] = rng.randrange(256)
-        try:
-            assert texts(bytes(damaged), "a.pdf")
-        except InputError:
-            continue
+    assert len(PdfReader(io.BytesIO(_pdf())).pages) == 1
+    assert 0 < read_damaged(_pdf(), "a.pdf") < 60

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 from support.file_damage import read_damaged
-from support.file_texts import capitals, rendered, texts
+from support.file_texts import capitals, rendered, texts, upper
 
 from translate_trt.runtime.errors import InputError
 
@@ -41,15 +41,6 @@ en:  # the language
 
 def _load(text: str | bytes) -> Any:
     return yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-
-
-def upper(value: Any) -> Any:
-    """Return a value with its strings in capitals."""
-    if isinstance(value, dict):
-        return {key: upper(one) for key, one in value.items()}
-    if isinstance(value, list):
-        return [*map(upper, value)]
-    return value.upper() if isinstance(value, str) else value
 
 
 def load(content: bytes) -> Any:
