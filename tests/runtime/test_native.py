@@ -37,13 +37,6 @@ LINES = [
 ]  # fmt: skip
 
 
-@pytest.fixture
-def translator(compiled_bundle: Path) -> Translator:
-    translator = Translator(compiled_bundle, threads=1)
-    assert translator.core is not None
-    return translator
-
-
 def test_lines_are_translated_as_by_pytorch(translator: Translator, checkpoint: Checkpoint) -> None:
     options, tokenizer = SearchOptions(num_hypotheses=3), translator.tokenizer
     sources = [tokenizer.encode_source(line) for line in LINES]

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from click.testing import CliRunner
 from support.compiled import compile_once
 from support.models import lively_model, save_model
-from support.paths import ROOT
-from support.runs import train_arguments
+from support.plans import MODELS
 from support.shared import SharedFiles
 from support.translations import assert_same, random_sources
 
 pytest.importorskip("triton", reason="Triton is not installed: pip install triton")
 
 from translate_trt.export.build_options import BuildOptions
-from translate_trt.export.compile import compile_bundle
 from translate_trt.export.engines.options import EngineOptions
 from translate_trt.runtime import native
 from translate_trt.runtime.backends.engines import Profile
@@ -29,21 +24,12 @@ from translate_trt.runtime.backends.pytorch import torch_device, torch_engines
 from translate_trt.runtime.backends.pytorch.fused_operators import operators
 from translate_trt.runtime.backends.pytorch.onnx_program import Plan, Program
 from translate_trt.runtime.bundle.manifest import read_manifest
-from translate_trt.runtime.cli import main
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.text.tokenizer import Tokenizer
 from translate_trt.runtime.translator import Translator
 from translate_trt.train.checkpoint import open_checkpoint
-from translate_trt.train.trainer.load_data import TextFiles, TextPair
 
 pytestmark = pytest.mark.slow
-
-MODELS: dict[str, dict[str, Any]] = {
-    "post-norm": {},
-    "pre-norm": {"norm": "pre", "activation": "gelu", "norm_embedding": True, "tied": "none",
-                 "output_bias": True},
-    "ssru": {"decoder_mixer": "ssru", "decoder_layers": 3},
-}  # fmt: skip
 
 
 @pytest.fixture(
@@ -97,35 +83,6 @@ def test_searches_are_those_of_onnx_runtime(
         translator.translate_ids(sources, options), reference.translate_ids(sources, options)
     )
     assert min(copied) == 0  # first runs copy
-
-
-@pytest.mark.nightly
-def test_a_trained_model_translates_as_with_onnx_runtime(tmp_path: Path, with_kernels: str) -> None:
-    """Use the quickstart's corpus and preset; most of the six minutes are the interpreter's."""
-    if native.library() is None:
-        pytest.skip(native.status())
-    generator = ROOT / "scripts/generate_corpus.py"
-    subprocess.run([sys.executable, generator, "--out", tmp_path / "data"], check=True)
-    text = TextFiles(*(
-        TextPair(*(tmp_path / f"data/{part}.{language}" for language in ("en", "de")))
-        for part in ("train", "valid")
-    ))  # fmt: skip
-    arguments = train_arguments(text, tmp_path / "run", {"steps": 400})
-    assert CliRunner().invoke(main, arguments).exit_code == 0
-    options = BuildOptions(
-        ("onnx-fp32", "torch-fp32"),
-        engines=EngineOptions(profiles=(Profile(1, 256), Profile(4, 48))),
-    )
-    compile_bundle(open_checkpoint(tmp_path / "run"), tmp_path / "bundle", options)
-    lines = (tmp_path / "data/test.en").read_text(encoding="utf-8").splitlines()[:4]
-    reference = Translator(tmp_path / "bundle", "onnx-fp32", threads=1)
-    translator = Translator(tmp_path / "bundle", "torch-fp32", threads=1, device=with_kernels)
-    found, expected = (
-        [one.hypotheses[0].segments[0].tokens for one in each.translate(lines)]
-        for each in (translator, reference)
-    )
-    assert found == expected
-    assert len({*expected}) == 4
 
 
 def program_of(bundle: Path, target: str, graph: str, kernels: bool = True) -> Program:
