@@ -119,15 +119,3 @@ def test_a_slot_out_of_range_is_refused(make_session: Callable[..., Session]) ->
     for slot in (3, -1):
         with pytest.raises(Exception, match="range"):
             run({"slots": np.array([[0, slot]])})
-
-
-def test_idle_rows_give_zeros(make_session: Callable[..., Session]) -> None:
-    values = {
-        "q": np.ones((2, 4, 16), np.float32), "k": np.ones((2, 1, 5, 16), np.float32),
-        "v": np.ones((2, 1, 5, 16), np.float32),
-        "bias": np.array([0, MASKED], np.float32)[:, None, None, None] + np.zeros((2, 1, 1, 5),
-                                                                                 np.float32),
-    }  # fmt: skip
-    for found in make_session("BeamAttentionMean", values, heads=1, averaged=[0])():
-        np.testing.assert_allclose(found[0], 1 if found.shape[2] == 16 else 0.2, rtol=1e-6)
-        np.testing.assert_array_equal(found[1], 0)
