@@ -76,11 +76,12 @@ def test_from_a_name_to_a_translation(
     assert read_manifest(installed_bundle(OPUS)).targets["onnx-int8"].parity is not None
     assert {path.name for path in find_model(OPUS).directory.iterdir()} == {"bundle", "model.json"}
     (tmp_path / "in.txt").write_text("the cat sleeps\n")
-    done = run("translate", "--bundle", "opus-mt-en-de", "in.txt")
+    done = run("translate", "--bundle", "opus-mt-en-de", "--target-language", "deu", "in.txt")
     assert done.exit_code == 0, done.output
     assert len(done.stdout.splitlines()) == 1
     (tmp_path / "in.html").write_text("<p>the <b>cat</b> sleeps</p>\n")
-    done = run("translate", "--bundle", OPUS, "--markup", "html", "in.html")
+    language = "--target-language", "fra"
+    done = run("translate", "--bundle", OPUS, *language, "--markup", "html", "in.html")
     assert (done.exit_code, done.stdout.count("<b>")) == (0, 1), done.output
     assert OPUS in run("list").stdout
     assert run("remove", OPUS).exit_code == 0

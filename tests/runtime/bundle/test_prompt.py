@@ -99,6 +99,12 @@ def test_a_line_says_its_language_itself_in_all_its_pieces(opus: Translator) -> 
     assert said(found)[1] != said(found)[3]
 
 
+def test_a_line_without_its_language(opus: Translator) -> None:
+    with pytest.raises(OptionError, match="line 2"):
+        opus.translate([">>nld<< the cat", "the cat", ""])
+    assert [one.segment_count for one in opus.translate([">>nld<< the cat", "", " "])] == [1, 0, 0]
+
+
 def test_sources_leave_room_for_the_prompt(several: Translator) -> None:
     longest = several.manifest.limits.max_source_length - 1 - 2
     several.translate_ids([[7] * longest], ENGLISH)

@@ -118,6 +118,13 @@ std::pair<std::u32string_view, SearchOptions> Prompt::of_line(std::u32string_vie
   return {line.substr(after_space(line, end + kClose.size())), options};
 }
 
+void Prompt::check_line(const SearchOptions& options, const std::string& name) const {
+  if (!before_source || target_languages.size() < 2 || options.target_language) return;
+  throw option_error("target_language is not given, and " + name +
+                     " does not begin with a language such as >>" +
+                     target_languages.begin()->first + "<<; " + choose(target_languages));
+}
+
 Tokens Prompt::of_source(const SearchOptions& options) const {
   Tokens tokens = source;
   add(tokens, source_languages, options.source_language);

@@ -44,6 +44,10 @@ struct Prompt {
                                                         SearchOptions options,
                                                         const std::string& name) const;
 
+  // Throws an option error if a model that takes the target language before the source, and knows
+  // several, got none: such a model would translate into any of them. options: those of `of_line`.
+  void check_line(const SearchOptions& options, const std::string& name) const;
+
   // Prompt tokens before a source, for options that `check` accepts.
   Tokens of_source(const SearchOptions& options) const;
 

@@ -252,6 +252,7 @@ std::vector<Sentence> LineJobs::sentences(const std::string& name, std::u32strin
   auto [text, of_line] = manifest_.prompt.of_line(line, options, name);
   const auto encode = [this](const std::string& part) { return tokenizer_->encode_source(part); };
   const auto sources = split_text(text, encode, most_tokens());
+  if (!sources.empty()) manifest_.prompt.check_line(of_line, name);
   if (forced == Forced::kTranslation && sources.size() != 1) {
     if (sources.empty() && target.empty()) return {};
     throw input_error(name +
@@ -297,6 +298,7 @@ std::vector<Sentence> LineJobs::sentences_with_terms(const std::string& name,
     return tokenizer_->encode_source(part);
   };
   const auto segments = split_at_offsets<std::int64_t>(text, encode, most_tokens());
+  if (!segments.empty()) manifest_.prompt.check_line(of_line, name);
   if (aligned || segments.size() < 2) {
     std::vector<Tokens> phrases = required(text);
     std::move(constraints.begin(), constraints.end(), std::back_inserter(phrases));
