@@ -39,38 +39,6 @@ class WatchingGraphs : public Graphs {
   Arrays& seen_;
 };
 
-void test_rows_have_options_of_their_own() {
-  DecoderShape shape = {1, 1, 1, 1, false, {}};
-  shape.form.cache_type = Type::kFloat16;
-  SearchOptions options, own;
-  options.beam_size = own.beam_size = 1;
-  own.length_penalty = 2, own.length_penalty_form = LengthPenaltyForm::kLength;
-  own.num_hypotheses = 4, own.early_stopping = true, own.min_length = 3;
-  Arrays seen;
-  HostBatch batch(std::make_unique<WatchingGraphs>(seen), shape, options, 2,
-                  ArrayPlace{nullptr, {0}});
-  const auto has = [&](std::int64_t row, const SearchOptions& expected, std::int64_t most) {
-    return seen.at("length_penalty_alpha")->row<float>(row)[0] ==
-               static_cast<float>(expected.length_penalty) &&
-           seen.at("length_penalty_beta")->row<float>(row)[0] ==
-               static_cast<float>(expected.length_penalty_beta()) &&
-           seen.at("num_hypotheses")->row<std::int64_t>(row)[0] == expected.num_hypotheses &&
-           seen.at("early_stopping")->row<bool>(row)[0] == expected.early_stopping &&
-           seen.at("min_lengths")->row<std::int64_t>(row)[0] == expected.min_length &&
-           seen.at("max_lengths")->row<std::int64_t>(row)[0] == most;
-  };
-  const Tokens source = {11, 3};
-  batch.update({}, {{source, source, source}, {7, 8, 9}, {nullptr, &own, &options}});
-  batch.step({});
-  CHECK(has(0, options, 7) && has(1, own, 8) && has(2, options, 9));
-  batch.update({1}, {{source}, {6}});  // the request moves with its row
-  batch.step({});
-  CHECK(has(0, own, 8) && has(1, options, 6));
-  batch.update({1}, {{source}, {5}, {&own}});  // the vacated row
-  batch.step({});
-  CHECK(batch.rows() == 2 && has(0, own, 5) && has(1, options, 6));
-}
-
 void test_options_that_no_row_has_add_no_columns() {
   DecoderShape shape = {1, 1, 1, 1, false, {}};
   shape.form.cache_type = Type::kFloat16;
@@ -83,7 +51,7 @@ void test_options_that_no_row_has_add_no_columns() {
   HostBatch batch(std::make_unique<WatchingGraphs>(seen), contract, options, 2,
                   ArrayPlace{nullptr, {0}});
   const auto columns = [&] { return seen.at(kMarkedTokens)->axis(2); };
-  batch.update({}, {{{11, 3}, {12, 3}}, {7, 8}});
+  batch.update({}, {{{11, 3}, {12, 3}}, {7, 8}, {&options, &options}});
   batch.step({});
   CHECK(columns() == 0);
   StepInputs inputs;
@@ -96,9 +64,6 @@ void test_options_that_no_row_has_add_no_columns() {
 
 }  // namespace
 
-void test_host_batch() {
-  test_rows_have_options_of_their_own();
-  test_options_that_no_row_has_add_no_columns();
-}
+void test_host_batch() { test_options_that_no_row_has_add_no_columns(); }
 
 }  // namespace translate_trt::runtime

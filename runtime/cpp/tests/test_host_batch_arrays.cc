@@ -93,21 +93,6 @@ void test_source_positions() {
   CHECK(batch.source_size() == 3);
 }
 
-void test_a_shorter_source_in_the_row_of_a_longer_one() {
-  DecoderShape shape = digest_shape();
-  shape.form.shortlist = ShortlistSize{4, 2};
-  CheckedBatch batch(shape, steady(2));
-  batch.update({}, batch.arrivals({16, 16, 16, 16}));
-  batch.step(2);
-  batch.update({0, 1, 3}, batch.arrivals({3}));
-  batch.step(2);
-  CHECK(is_masked_from(batch.log.inputs, 2, 3) && is_masked_from(batch.log.inputs, 3, 16));
-  const auto* listed = batch.log.inputs.at("shortlist")->row<std::int64_t>(2);
-  CHECK(batch.log.inputs.at("shortlist")->axis(1) == 4 + 2 * 16);
-  CHECK(std::all_of(listed, listed + 10, [](std::int64_t token) { return token != kEmpty; }));
-  CHECK(std::all_of(listed + 10, listed + 36, [](std::int64_t token) { return token == kEmpty; }));
-}
-
 void test_groups_of_the_encoder() {
   CheckedBatch batch(digest_shape(), steady(1));
   std::vector<std::size_t> sizes = {100, 100, 57, 300};
@@ -161,43 +146,6 @@ void test_a_quarter_of_the_rows_may_stay_idle() {
   CHECK(stays_in_its_rows({}, 8));
   CHECK(stays_in_its_rows({}, 6));
   CHECK(!stays_in_its_rows({}, 5));
-}
-
-void test_a_batch_is_used_again_after_all_have_left() {
-  CheckedBatch batch(digest_shape(), steady(3));
-  for (const std::size_t count : {3, 1, 5, 5}) {
-    batch.update({}, batch.arrivals(std::vector<std::size_t>(count, 4 + count), 20));
-    batch.step(25);  // some steps after all sentences are done
-    CHECK(batch.live().empty());
-    if (count == 5) continue;
-    CHECK(batch.update({}, {}) == std::pair(Rows(), Rows()) && batch.rows() == 0);
-  }
-}
-
-void test_forced_tokens_follow_their_sentences() {
-  CheckedBatch batch(digest_shape(), steady(2));
-  std::vector<Arrival> arriving = batch.arrivals({4, 6, 8, 5});
-  arriving[1].prefix = {50, kFree, unscored(51), 52, 53, 54, 55, 56};
-  arriving[3].prefix = {60, 61, 62, unscored(63), kFree, 65, 66, 67};
-  batch.update({}, arriving);
-  const auto forced = [&] {
-    const Tensor& tokens = *batch.log.inputs.at("forced_tokens");
-    return Rows(tokens.row<std::int64_t>(), tokens.row<std::int64_t>() + tokens.size());
-  };
-  CHECK(batch.step().tokens[2] == 50);
-  CHECK(forced() == Rows({kFree, 50, kFree, 60}));
-  batch.step(2);
-  CHECK(forced() == Rows({kFree, unscored(51), kFree, 62}));
-  CHECK(batch.update({1, 3}, {}).first == Rows({1, 0}));  // the last row moves to the front
-  batch.step();
-  CHECK(forced() == Rows({unscored(63), 52}));
-  batch.update({0, 1}, batch.arrivals({30}));  // moves to other arrays
-  batch.step();
-  CHECK(forced() == Rows({kFree, 53, kFree}));
-  batch.step();
-  CHECK(forced() == Rows({65, 54, kFree}));
-  batch.step(3);
-  CHECK(forced() == Rows({kFree, kFree, kFree}));
 }
 
 void test_spare_slots_and_growth() {
@@ -300,38 +248,17 @@ void test_what_was_never_written_is_zeros() {
   }
 }
 
-void test_fixed_beams_and_slots() {
-  DecoderShape shape = digest_shape();
-  shape.form.beams = 2;
-  shape.form.slots = 2 * 30;
-  CheckedBatch batch(shape, steady(2), 64);
-  batch.update({}, batch.arrivals({8, 8, 8}, 30));
-  batch.step(10);
-  CHECK(batch.slots() == 60 && batch.log.inputs.count("slots") == 0);
-  batch.update({0, 2}, batch.arrivals({5}, 30));  // in place
-  batch.step(5);
-  batch.update({0, 1, 2}, batch.arrivals({20}, 30));  // moves to other arrays
-  batch.step(5);
-  CHECK(batch.update({2, 3}, {}).first == Rows({0, 1}));  // shrinks independent of its slots
-  batch.step(10);  // up to the last slot of one sentence, which is done then
-  CHECK(batch.slots() == 60 && batch.live() == Rows({1}));
-}
-
 }  // namespace
 
 void test_host_batch_arrays() {
   test_new_tensors_are_zeros();
   test_source_positions();
-  test_a_shorter_source_in_the_row_of_a_longer_one();
   test_groups_of_the_encoder();
   test_a_quarter_of_the_rows_may_stay_idle();
-  test_a_batch_is_used_again_after_all_have_left();
-  test_forced_tokens_follow_their_sentences();
   test_spare_slots_and_growth();
   test_slots_of_those_that_left_are_given_back();
   test_memory_is_given_back();
   test_what_was_never_written_is_zeros();
-  test_fixed_beams_and_slots();
 }
 
 }  // namespace translate_trt::runtime

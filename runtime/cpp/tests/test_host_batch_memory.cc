@@ -135,7 +135,9 @@ struct NanBatch {
 
   // Creates sentences with these numbers of tokens; negative numbers create NaN sentences.
   void update(const Rows& keep, const std::vector<int>& sizes) {
+    static const SearchOptions options = greedy();
     Sources sources;
+    sources.options.assign(sizes.size(), &options);
     for (const int size : sizes) {
       const std::int64_t token = size < 0 ? kNanSource : 5;
       sources.tokens.push_back(Tokens(static_cast<std::size_t>(std::abs(size)), token));

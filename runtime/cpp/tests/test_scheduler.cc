@@ -140,36 +140,6 @@ void test_a_worker_helps_where_more_callers_wait_than_it_serves() {
   CHECK(scheduler.share(0, many, scheduler.take(0, many, {100})) > 0.9);
 }
 
-void test_capacity_and_dropped() {
-  Scheduler scheduler(1, 1, 2);
-  std::atomic<bool> dropped = false;
-  auto sentences = sentences_of({3, 3});
-  for (Sentence& one : sentences) one.dropped = &dropped;
-  scheduler.submit(pointers(sentences), 1);
-  CHECK(contains(thrown([&] { scheduler.submit(pointers(sentences_of({3})), 2); }),
-                 "TT_CAPACITY_EXCEEDED the translator has 2 sentences"));
-  dropped = true;
-  scheduler.forget_dropped(nullptr);
-  CHECK(scheduler.load().pending == 0 && !scheduler.next_group(0, false));
-  scheduler.submit(pointers(sentences), 1);  // cancelled before a batch takes it
-  const Group group = *scheduler.next_group(0, false);
-  CHECK(scheduler.take(0, group, {100}).empty() && scheduler.load().running == 0);
-}
-
-void test_what_failed_is_retried_alone() {
-  Scheduler scheduler(1, 2, 0);
-  scheduler.submit(pointers(sentences_of({3, 4})), 1);
-  const Group group = *scheduler.next_group(0, false);
-  const Sentences taken = scheduler.take(0, group, {100});
-  scheduler.retry(group, taken);
-  scheduler.end(0, group);
-  const Group first = *scheduler.next_group(0, false), second = *scheduler.next_group(0, false);
-  CHECK(first.alone == taken[0]->number && second.alone == taken[1]->number);
-  CHECK(lengths(scheduler.take(0, first, {100})) == Lengths({4}));
-  scheduler.done(first, *taken[0]);
-  CHECK(scheduler.load().pending == 1 && scheduler.load().running == 0);
-}
-
 // A closed loop of callers with one sentence each, which take steps instead of time: each caller
 // submits its next sentence once it has its result.
 class ClosedLoop {
@@ -282,8 +252,6 @@ void test_scheduler() {
   test_a_batch_goes_on_if_the_group_that_it_was_to_end_for_was_dropped();
   test_a_worker_helps_where_more_callers_wait_than_it_serves();
   test_callers_of_all_lengths_wait_alike();
-  test_capacity_and_dropped();
-  test_what_failed_is_retried_alone();
 }
 
 }  // namespace translate_trt::runtime

@@ -111,40 +111,26 @@ void test_dropped_sentences_leave_before_the_next_step() {
   CHECK(search.advance(list, keep).rows == 0);
 }
 
-// A fake batch that records its calls. A token is 100 times the first token of the sentence plus
-// the step number, which makes histories distinguishable.
-class RecordingBatch : public CountingBatch {
+// A batch of several steps at a time, which can be full.
+class AheadBatch : public CountingBatch {
  public:
   struct Record {
-    std::vector<Tokens> sources;                    // in order of arrival
-    std::vector<std::vector<std::int64_t>> forced;  // by step
-    bool refuse = false;                            // fail the next update
+    std::size_t calls = 0;  // of `step`
+    bool refuse = false;    // fail the next update
   };
 
-  RecordingBatch(Record& record, std::size_t ahead) : record_(record), ahead_(ahead) {}
+  AheadBatch(Record& record, std::size_t ahead) : record_(record), ahead_(ahead) {}
 
   std::pair<Rows, Rows> update(const Rows& keep, const Sources& arriving) override {
     if (record_.refuse) throw backend_error("no room");
-    record_.sources.insert(record_.sources.end(), arriving.tokens.begin(), arriving.tokens.end());
-    std::vector<std::int64_t> names, steps;
-    for (const auto row : keep) {
-      names.push_back(names_[static_cast<std::size_t>(row)]);
-      steps.push_back(steps_[static_cast<std::size_t>(row)]);
-    }
-    for (const Tokens& tokens : arriving.tokens) names.push_back(tokens.front());
-    steps.resize(names.size());
-    names_ = names, steps_ = steps;
     return CountingBatch::update(keep, arriving);
   }
 
   const StepResults& step(const StepInputs& inputs) override {
-    record_.forced.push_back(inputs.forced);
+    ++record_.calls;
     results_.clear();
     for (std::size_t i = 0; i < (inputs.are_for_one_step() ? 1 : ahead_); ++i) {
       results_.push_back(CountingBatch::step(inputs).front());
-      for (std::size_t row = 0; row < names_.size(); ++row) {
-        results_.back().tokens[row] = 100 * names_[row] + steps_[row]++;
-      }
     }
     return results_;
   }
@@ -152,91 +138,39 @@ class RecordingBatch : public CountingBatch {
  private:
   Record& record_;
   std::size_t ahead_;
-  std::vector<std::int64_t> names_, steps_;
   StepResults results_;
 };
-
-// Creates a sentence that takes as many steps as tokens; its first token is 11 + index.
-std::vector<Sentence> named_sentences(const std::vector<std::size_t>& lengths) {
-  auto sentences = sentences_of(lengths);
-  for (Sentence& one : sentences) one.tokens.front() = 11 + static_cast<std::int64_t>(one.index);
-  return sentences;
-}
-
-struct Recorded {
-  RecordingBatch::Record record;
-  std::vector<Tokens> tokens = std::vector<Tokens>(8);  // by sentence
-
-  void run(const std::vector<Sentence>& sentences, std::size_t ahead, std::int64_t batch_tokens) {
-    const CountingBackend backend([&] { return std::make_unique<RecordingBatch>(record, ahead); });
-    SearchOptions options;
-    options.beam_size = 1;
-    Search search(backend, options, batch_tokens, kModel);
-    List list(sentences);
-    const auto keep = [&](const SentencePtr& one, const std::vector<Hypothesis>& found) {
-      tokens[one->index] = found.front().tokens;
-    };
-    while (search.advance(list, keep).steps > 0) {
-    }
-  }
-};
-
-Tokens named_tokens(std::int64_t name, std::int64_t count) {
-  Tokens tokens;
-  for (std::int64_t step = 0; step < count; ++step) tokens.push_back(100 * name + step);
-  return tokens;
-}
-
-void test_sources_end_with_the_end_symbol() {
-  Recorded found;
-  found.run(named_sentences({2, 1}), 1, 100);
-  CHECK(found.record.sources == std::vector<Tokens>({{12, 3}, {11, 5, 3}}));
-}
-
-// Three rows, which other sentences take when they become free, one of them twice.
-void test_histories_are_those_of_their_sentences() {
-  for (const std::size_t ahead : {1, 2, 4}) {  // sentences end within a result of several steps
-    Recorded found;
-    const std::vector<std::size_t> lengths = {3, 9, 4, 2, 7, 5};
-    found.run(named_sentences(lengths), ahead, 30);
-    for (std::size_t i = 0; i < lengths.size(); ++i) {
-      const auto count = static_cast<std::int64_t>(lengths[i]);
-      CHECK(found.tokens[i] == named_tokens(11 + static_cast<std::int64_t>(i), count));
-    }
-  }
-}
-
-void test_forced_tokens_position_by_position() {
-  auto sentences = named_sentences({4, 4});
-  sentences[0].prefix = {unscored(50), unscored(51), unscored(52)};
-  sentences[1].prefix = {unscored(60)};
-  Recorded found;
-  found.run(sentences, 1, 100);
-  CHECK(found.record.forced ==
-        std::vector<std::vector<std::int64_t>>(
-            {{unscored(60), unscored(50)}, {kFree, unscored(51)}, {kFree, unscored(52)}, {}}));
-}
 
 // A batch may not run ahead: a repeated n-gram of the next step is not known yet.
 void test_steps_whose_inputs_depend_on_the_last_results_are_single() {
   for (const bool bans : {false, true}) {
-    auto sentences = named_sentences({8, 4});
+    auto sentences = sentences_of({8, 4});
     if (bans) sentences[1].options.no_repeat_ngram_size = 2;
-    Recorded found;
-    found.run(sentences, 4, 100);
+    AheadBatch::Record record;
+    const CountingBackend backend([&] { return std::make_unique<AheadBatch>(record, 4); });
+    SearchOptions options;
+    options.beam_size = 1;
+    Search search(backend, options, 100, kModel);
+    List list(sentences);
+    std::vector<std::size_t> sizes(2);
+    const auto keep = [&](const SentencePtr& one, const std::vector<Hypothesis>& found) {
+      sizes[one->index] = found.front().tokens.size();
+    };
+    while (search.advance(list, keep).steps > 0) {
+    }
     // Four steps at a time once the other sentence has left the batch.
-    CHECK(found.record.forced.size() == (bans ? 4 + 1 : 2));
-    CHECK(found.tokens[0].size() == 8 && found.tokens[1].size() == 4);
+    CHECK(record.calls == (bans ? 4 + 1 : 2));
+    CHECK(sizes == std::vector<std::size_t>({8, 4}));
   }
 }
 
 void test_sentences_on_their_way_into_a_batch_are_not_lost() {
-  RecordingBatch::Record record;
-  const CountingBackend backend([&] { return std::make_unique<RecordingBatch>(record, 1); });
+  AheadBatch::Record record;
+  const CountingBackend backend([&] { return std::make_unique<AheadBatch>(record, 1); });
   SearchOptions options;
   options.beam_size = 1;
   Search search(backend, options, 20, kModel);
-  List list(named_sentences({1, 6, 9}));
+  List list(sentences_of({1, 6, 9}));
   const auto ignore = [](const SentencePtr&, const std::vector<Hypothesis>&) {};
   search.advance(list, ignore);
   CHECK(search.unfinished().size() == 2);
@@ -285,28 +219,6 @@ void test_the_log_probability_of_the_end_is_the_score_without_its_penalty() {
   CHECK(found.front().token_log_probs == std::vector<double>({-3.0, -1.0}));
 }
 
-void test_hypotheses() {
-  // Two beams: 7 8 (beam 0), and 9 10, whose second token continues beam 1.
-  // The sentence is in row 0 in the first step and in row 1 in the second.
-  History history(2, 2);
-  history.append({{7, 9}, {0, 0}, {-1.0f, -2.0f}, {0}, {0.5f, 0.25f, 0, 0.75f, 0.125f, 0}, 3}, 0);
-  history.append(
-      {{1, 1, 10, 8}, {1, 1, 1, 0}, {0, 0, -2.5f, -3.0f}, {0, 1}, {9, 9, 9, 9, 1, 2, 3, 4}, 2}, 1);
-  Sentence sentence = {0, {5}, {}, {}};
-  SearchOptions& options = sentence.options;
-  options.beam_size = 2, options.num_hypotheses = 2;
-  options.length_penalty = 0, options.return_attention = true;
-  // One hypothesis ended after its first token 9, with log-probability -2.75; beam 0 was truncated.
-  const Pool pool = {{-2.75f, -2.5f}, {2, 2}, {1, 0}, {false, true}};
-  const auto found = hypotheses(sentence, history, pool);
-  CHECK(found.size() == 2);
-  CHECK(found[0].tokens == Tokens({9}) && !found[0].truncated);
-  CHECK(found[0].token_log_probs == std::vector<double>({-2.0, -0.75}));
-  CHECK(found[1].tokens == Tokens({9, 10}) && found[1].truncated && found[1].score == -2.5);
-  CHECK(found[1].token_log_probs == std::vector<double>({-2.0, -0.5}));
-  CHECK(found[1].attention == std::vector<float>({0.5f, 0.25f, 3, 4}));
-}
-
 void test_a_sentence_without_any_hypothesis() {
   for (const float value :
        {std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::infinity()}) {
@@ -326,14 +238,10 @@ void test_search() {
   test_capacity();
   test_sentences_have_options_of_their_own();
   test_dropped_sentences_leave_before_the_next_step();
-  test_sources_end_with_the_end_symbol();
-  test_histories_are_those_of_their_sentences();
-  test_forced_tokens_position_by_position();
   test_steps_whose_inputs_depend_on_the_last_results_are_single();
   test_sentences_on_their_way_into_a_batch_are_not_lost();
   test_what_was_cut_off();
   test_the_log_probability_of_the_end_is_the_score_without_its_penalty();
-  test_hypotheses();
   test_a_sentence_without_any_hypothesis();
 }
 
