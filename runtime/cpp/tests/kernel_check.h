@@ -50,6 +50,13 @@ void check_same(const std::string& what, const std::vector<std::int64_t>& found,
 
 inline std::size_t ceiling(std::size_t a, std::size_t b) { return (a + b - 1) / b; }
 
+// A row of activations in 8 bits, as kernels quantize it.
+struct Row8 {
+  std::vector<std::int32_t> integers;
+  float scale;
+};
+Row8 in_8_bits(const float* row, std::size_t count, bool positive = false);
+
 // Reference epilogue of matmul results [rows, outputs] without the normalization, in the arithmetic
 // of the kernels except for GELU and swish; and the reference normalization, in double precision.
 std::vector<float> with_epilogue(const std::vector<float>& matmul_results, const Epilogue& epilogue,

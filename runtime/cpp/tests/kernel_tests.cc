@@ -111,6 +111,19 @@ void check_same(const std::string& what, const std::vector<std::int64_t>& found,
   check_all(what, found, expected, [](auto a, auto b) { return a == b; });
 }
 
+Row8 in_8_bits(const float* row, std::size_t count, bool positive) {
+  float most = 0;
+  for (std::size_t i = 0; i < count; ++i) most = std::max(most, std::abs(row[i]));
+  Row8 found = {{}, most * (positive ? 1.0F / 255 : 1.0F / 127)};
+  const std::int32_t zero = positive ? 0 : 128;
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto rounded = found.scale == 0 ? 0 : std::lrint(row[i] / found.scale);
+    const auto byte = std::clamp<long>(rounded + zero, 0, 255);
+    found.integers.push_back(static_cast<std::int32_t>(byte) - zero);
+  }
+  return found;
+}
+
 std::vector<float> with_epilogue(const std::vector<float>& matmul_results, const Epilogue& epilogue,
                                  std::size_t outputs) {
   std::vector<float> y(matmul_results.size());

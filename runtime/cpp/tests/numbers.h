@@ -1,12 +1,24 @@
-// Pseudo-random numbers, equal in every run and on every machine.
+// Pseudo-random numbers, equal in every run and on every machine; the values of FP16 numbers.
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 namespace translate_trt {
+
+inline float float_of_half(std::uint16_t bits) {
+  const int exponent = bits >> 10 & 31, fraction = bits & 1023;
+  const float size = exponent == 31 ? (fraction == 0 ? std::numeric_limits<float>::infinity()
+                                                     : std::numeric_limits<float>::quiet_NaN())
+                     : exponent == 0
+                         ? std::ldexp(static_cast<float>(fraction), -24)
+                         : std::ldexp(static_cast<float>(1024 + fraction), exponent - 25);
+  return (bits & 0x8000) != 0 ? -size : size;
+}
 
 class Numbers {
  public:

@@ -38,13 +38,7 @@ std::vector<float> rounded(const Kernels&, std::vector<float>& x, const float*) 
 std::vector<Half> rounded(const Kernels& kernels, std::vector<float>& x, const Half*) {
   std::vector<Half> halves(x.size());
   kernels.to_half(x.data(), x.size(), halves.data());
-  for (std::size_t i = 0; i < x.size(); ++i) {
-    const int exponent = halves[i] >> 10 & 31, fraction = halves[i] & 1023;
-    const float magnitude = exponent == 0
-                                ? std::ldexp(static_cast<float>(fraction), -24)
-                                : std::ldexp(static_cast<float>(1024 + fraction), exponent - 25);
-    x[i] = (halves[i] & 0x8000) != 0 ? -magnitude : magnitude;
-  }
+  std::transform(halves.begin(), halves.end(), x.begin(), float_of_half);
   return halves;
 }
 

@@ -203,19 +203,15 @@ void test_candidates8() {
       kernels.candidates8(matrix, bias.data(), x.data(), size.rows, found.out(), executor);
       std::vector<std::vector<double>> logits(size.rows);
       for (std::size_t row = 0; row < size.rows; ++row) {
-        const auto* here = x.data() + row * size.inputs;
-        float most = 0;
-        for (std::size_t i = 0; i < size.inputs; ++i) most = std::max(most, std::abs(here[i]));
-        const float scale = most * (1.0F / 127);
+        const Row8 one = in_8_bits(x.data() + row * size.inputs, size.inputs);
         for (std::size_t o = 0; o < size.outputs; ++o) {
           std::int32_t sum = 0;
           for (std::size_t i = 0; i < size.inputs; ++i) {
-            const auto value = scale == 0 ? 0 : std::lrint(here[i] / scale);
             const auto at = (o / 16 * (size.inputs / 4) + i / 4) * 64 + o % 16 * 4 + i % 4;
-            sum += static_cast<std::int32_t>(value) * weights[at];
+            sum += one.integers[i] * weights[at];
           }
           logits[row].push_back(
-              fused_multiply_add(static_cast<float>(sum) * scales[o], scale, bias[o]));
+              fused_multiply_add(static_cast<float>(sum) * scales[o], one.scale, bias[o]));
         }
       }
       found.check(way + "candidates8 " + size.text(), expected(logits, found), 3e-6);
@@ -273,13 +269,11 @@ void test_listed(const ListSize& size, const Kernels& kernels, TestExecutor& exe
     const auto* here = x.data() + row * size.inputs;
     double sum = 0;
     if constexpr (kBytes) {
-      float most = 0;
-      for (std::size_t i = 0; i < size.inputs; ++i) most = std::max(most, std::abs(here[i]));
-      const float scale = most * (1.0F / 127);
+      const Row8 one = in_8_bits(here, size.inputs);
       for (std::size_t i = 0; i < size.inputs; ++i) {
-        sum += static_cast<double>(std::lrint(here[i] / scale)) * bytes[at * size.inputs + i];
+        sum += static_cast<double>(one.integers[i]) * bytes[at * size.inputs + i];
       }
-      sum *= double{scale} * scales[at];
+      sum *= double{one.scale} * scales[at];
     } else {
       for (std::size_t i = 0; i < size.inputs; ++i) {
         sum += double{here[i]} * floats[at * size.inputs + i];

@@ -188,20 +188,14 @@ class Weights {
 
   std::vector<float> matmul(const std::vector<float>& x, bool positive) const {
     std::vector<float> y(size_.rows * size_.outputs);
-    const std::int32_t zero = positive ? 0 : 128;
     for (std::size_t row = 0; row < size_.rows; ++row) {
-      const auto* here = x.data() + row * size_.inputs;
-      float most = 0;
-      for (std::size_t i = 0; i < size_.inputs; ++i) most = std::max(most, std::abs(here[i]));
-      const float scale = most * (positive ? 1.0F / 255 : 1.0F / 127);
+      const Row8 one = in_8_bits(x.data() + row * size_.inputs, size_.inputs, positive);
       for (std::size_t o = 0; o < size_.outputs; ++o) {
         std::int32_t sum = 0;
         for (std::size_t i = 0; i < size_.inputs; ++i) {
-          const auto rounded = scale == 0 ? 0 : std::lrint(here[i] / scale);
-          const auto value = std::clamp<long>(rounded + zero, 0, 255) - zero;
-          sum += static_cast<std::int32_t>(value) * plain_[i * size_.outputs + o];
+          sum += one.integers[i] * plain_[i * size_.outputs + o];
         }
-        y[row * size_.outputs + o] = static_cast<float>(sum) * scale * scales_[o];
+        y[row * size_.outputs + o] = static_cast<float>(sum) * one.scale * scales_[o];
       }
     }
     return y;

@@ -106,16 +106,6 @@ void test_a_row_without_variance() {
   });
 }
 
-// The value of an FP16 number.
-float value_of(unsigned bits) {
-  const int sign = (bits & 0x8000) != 0 ? -1 : 1, exponent = static_cast<int>(bits >> 10 & 31);
-  const int fraction = static_cast<int>(bits & 1023);
-  const float magnitude = exponent == 0
-                              ? std::ldexp(static_cast<float>(fraction), -24)
-                              : std::ldexp(static_cast<float>(1024 + fraction), exponent - 25);
-  return std::copysign(magnitude, static_cast<float>(sign));
-}
-
 // All FP16 numbers, the midpoints between them, and the neighbours of the midpoints.
 void test_to_half() {
   constexpr unsigned kLargest = 0x7BFF;
@@ -128,8 +118,9 @@ void test_to_half() {
       expected.push_back(bits | sign);
     };
     for (unsigned bits = 0; bits < kLargest; ++bits) {
-      const float middle = (value_of(bits) + value_of(bits + 1)) / 2;
-      add(value_of(bits), bits);
+      const float value = float_of_half(static_cast<Half>(bits));
+      const float middle = (value + float_of_half(static_cast<Half>(bits + 1))) / 2;
+      add(value, bits);
       add(std::nextafter(middle, 0.0F), bits);
       add(middle, bits + bits % 2);  // ties to even
       add(std::nextafter(middle, infinity), bits + 1);

@@ -5,12 +5,12 @@
 
 #include <cmath>
 #include <cstring>
-#include <limits>
 #include <map>
 #include <stdexcept>
 #include <string>
 
 #include "fake_cuda_driver/fake_driver.h"
+#include "numbers.h"
 
 namespace translate_trt::runtime::cublaslt {
 
@@ -66,16 +66,6 @@ constexpr std::size_t kWorkspace = 1000;  // bytes that every algorithm needs
 
 using Lock = std::lock_guard<std::recursive_mutex>;
 
-float float_of_half(std::uint16_t bits) {
-  const int exponent = bits >> 10 & 31, fraction = bits & 1023;
-  const float size = exponent == 31 ? (fraction == 0 ? std::numeric_limits<float>::infinity()
-                                                     : std::numeric_limits<float>::quiet_NaN())
-                     : exponent == 0
-                         ? std::ldexp(static_cast<float>(fraction), -24)
-                         : std::ldexp(static_cast<float>(1024 + fraction), exponent - 25);
-  return (bits & 0x8000) != 0 ? -size : size;
-}
-
 std::uint16_t half_of_float(float value) {
   const std::uint16_t sign = std::signbit(value) ? 0x8000 : 0;
   if (std::isnan(value)) return sign | 0x7e00;
@@ -97,7 +87,7 @@ float read(int type, const void* place) {
     return value;
   }
   std::memcpy(&bits, place, sizeof(bits));
-  if (type == lt::kFloat16) return float_of_half(bits);
+  if (type == lt::kFloat16) return translate_trt::float_of_half(bits);
   const std::uint32_t whole = std::uint32_t{bits} << 16;
   std::memcpy(&value, &whole, sizeof(value));
   return value;
