@@ -5,8 +5,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <set>
+#include <stdexcept>
 #include <string>
-#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "base/errors.h"
@@ -14,46 +16,78 @@
 #include "check.h"
 #include "core/search.h"
 #include "engines/device_batch.h"
-#include "host_device.h"
+#include "gpu_fixture.h"
+#include "translate_trt/cuda.h"
 
 namespace translate_trt::runtime {
 
 namespace {
 
-struct Fixture {
-  HostDevice::Common common;
-  std::vector<std::string> messages;
+// A backend of tracing engines by translate_trt/cuda.h, and what they were asked for.
+struct Fixture : GpuFixture {
   EngineSettings settings = {kTracedEncoder, kTracedStep, 4, true};
+  bool crashes = false;             // running an engine makes the GPU unusable
+  std::vector<std::int64_t> slots;  // that steps have read, without repetitions in a row
+  std::vector<std::pair<std::int64_t, std::int64_t>> encoded;  // N and S of the encoder's runs
+  tt_cuda_engines engines = {};
 
-  std::unique_ptr<Backend> backend() {
+  Fixture() {
+    engines.struct_size = sizeof(engines);
+    engines.context = this;
+    engines.open = [](void* fixture, CUstream_st* stream, std::uint64_t, void** made) {
+      *made = new Engines{*static_cast<Fixture*>(fixture), stream, {}};
+      return tt_status{TT_OK};
+    };
+    engines.close = [](void* one) { delete static_cast<Engines*>(one); };
+    engines.launch = [](void* one, const tt_launch* work) {
+      return static_cast<Engines*>(one)->launch(*work);
+    };
+  }
+
+  tt_device_functions functions() {
+    tt_device_functions made = {};
+    CHECK(tt_cuda_functions(&engines, &made) == TT_OK);
+    return made;
+  }
+
+  std::unique_ptr<Backend> backend() { return backend(functions()); }
+
+  std::unique_ptr<Backend> backend(const tt_device_functions& functions) {
     return std::make_unique<DeviceBackend>(
-        HostDevice::functions(common), tracing_shape(), settings,
+        functions, tracing_shape(), settings,
         [this](const std::string& message) { messages.push_back(message); });
   }
-};
 
-SearchOptions greedy() {
-  SearchOptions options;
-  options.beam_size = 1;
-  return options;
-}
+ private:
+  struct Engines {
+    Fixture& fixture;
+    cuda::Stream stream;
+    std::set<std::pair<std::int32_t, decltype(TracedTensors::addresses)>> ran;
 
-// Sentences of equal tokens: 11 in the first, 12 in the second.
-Sources sources(const std::vector<std::size_t>& sizes, std::int64_t most = 20,
-                std::int64_t first = 11) {
-  Sources made;
-  for (const std::size_t size : sizes) {
-    made.tokens.push_back(Tokens(size, first++));
-    made.max_lengths.push_back(most);
+    tt_status launch(const tt_launch& work) {
+      TracedTensors tensors;
+      for (std::size_t i = 0; i < work.tensor_count; ++i) {
+        tensors.add(work.tensors[i].name, work.tensors[i].address, work.tensors[i].shape);
+      }
+      // As for torch targets, whose graphs are captured for the tensors of each step.
+      if (ran.insert({work.profile, tensors.addresses}).second && is_capturing(stream)) {
+        return tt_device_fail(TT_BACKEND_ERROR, "a step must have run before it is captured.");
+      }
+      const bool is_step = work.engine == TT_ENGINE_STEP;
+      const cuda::Result result =
+          enqueue(stream, [one = &fixture, is_step, tensors] { one->run(is_step, tensors); }, this);
+      CHECK(result == cuda::kSuccess);
+      return TT_OK;
+    }
+  };
+
+  void run(bool is_step, const TracedTensors& tensors) {
+    if (crashes) throw std::runtime_error("an illegal memory access");
+    if (!is_step) encoded.emplace_back(tensors.rows, tensors.columns);
+    if (is_step && (slots.empty() || slots.back() != tensors.slots)) slots.push_back(tensors.slots);
+    is_step ? trace_step(tensors) : trace_encoder(tensors);
   }
-  return made;
-}
-
-// Runs steps until none are in flight; returns their number.
-std::size_t advance(Batch& batch) {
-  const std::size_t taken = batch.step({}).size();
-  return taken + batch.drain().size();
-}
+};
 
 Tokens tokens(const StepResults& results) { return results.back().tokens; }
 
@@ -72,10 +106,10 @@ void test_rows_stay_where_they_are_as_far_as_they_can() {
   const auto backend = fixture.backend();
   const auto batch = backend->batch(greedy(), 2);
   CHECK(batch->rows() == 0);
-  CHECK(batch->update({}, sources({20, 12, 9, 7}, 90)) == std::pair(Rows(), Rows({0, 1, 2, 3})));
+  CHECK(batch->update({}, traced_sources({20, 12, 9, 7})) == std::pair(Rows(), Rows({0, 1, 2, 3})));
   CHECK(batch->rows() == 6);
   advance(*batch);
-  CHECK(batch->update({1, 3}, sources({5, 5, 5}, 90, 21)) ==
+  CHECK(batch->update({1, 3}, traced_sources({5, 5, 5}, 21)) ==
         std::pair(Rows({1, 3}), Rows({0, 2, 4})));
   const StepResults& results = batch->step({});
   CHECK(tokens(results) == Tokens({21, 12, 22, 14, 23, results.back().tokens[5]}));
@@ -84,31 +118,19 @@ void test_rows_stay_where_they_are_as_far_as_they_can() {
   CHECK(batch->rows() == 3);  // the bucket of three
   CHECK(tokens(batch->step({})) == Tokens({14, 12, 23}));
   batch->drain();
-  CHECK(batch->update({2}, sources({40, 30}, 90, 31)) == std::pair(Rows({2}), Rows({0, 1})));
+  CHECK(batch->update({2}, traced_sources({40, 30}, 31)) == std::pair(Rows({2}), Rows({0, 1})));
   CHECK(batch->rows() == 6);  // wider again
   const Tokens found = tokens(batch->step({}));
   CHECK(found[0] == 31 && found[1] == 32 && found[2] == 23);
 }
 
-// The steps of the device check the source and the past of every row.
 void test_sentences_go_on_in_other_rows_and_buckets() {
   for (const std::size_t poll_every : {1, 2, 3, 4}) {
     Fixture fixture;
     fixture.settings.poll_every = poll_every;
     const auto backend = fixture.backend();
-    const auto batch = backend->batch(greedy(), 2);
-    batch->update({}, sources({40, 9, 9, 9, 9, 15}, 90));  // 6x48
-    advance(*batch);
-    CHECK(batch->update({2, 5}, {}) == std::pair(Rows({2, 0}), Rows()));  // 3x16: narrower
-    advance(*batch);
-    CHECK(batch->update({0}, sources({9, 20, 9, 9}, 90, 31)) ==
-          std::pair(Rows({0}), Rows({1, 2, 3, 4})));  // 6x24: wider
-    advance(*batch);
-    CHECK(batch->update({0}, sources({48}, 90, 41)) == std::pair(Rows({0}), Rows({1})));
-    advance(*batch);
-    CHECK(batch->update({0}, {}) == std::pair(Rows({0}), Rows()));  // 1x48
-    CHECK(tokens(batch->step({})) == Tokens({16}));
-    CHECK(fixture.common.counts["capture"] <= 8);  // as many profiles have run
+    search_in_all_buckets(*backend->batch(greedy(), 2));
+    CHECK(fixture.cuda.calls["cuStreamBeginCapture"] <= 8);  // as many profiles have run
   }
 }
 
@@ -119,19 +141,19 @@ void test_steps_read_more_slots_as_translations_grow() {
     fixture.settings.poll_every = poll_every;
     const auto backend = fixture.backend();
     const auto batch = backend->batch(greedy(), 2);
-    batch->update({}, sources({12, 9}, 90));  // 3x16
+    batch->update({}, traced_sources({12, 9}));  // 3x16
     for (std::size_t steps = 0; steps < 30;) steps += batch->step({}).size();
     batch->drain();
-    CHECK(fixture.common.slots == std::vector<std::int64_t>({8, 24, 96}));
-    batch->update({0}, sources({9}, 90, 21));  // a new sentence beside a long one
+    CHECK(fixture.slots == std::vector<std::int64_t>({8, 24, 96}));
+    batch->update({0}, traced_sources({9}, 21));  // a new sentence beside a long one
     const Tokens found = tokens(batch->step({}));
     CHECK(found[0] == 11 && found[1] == 21);
     batch->drain();
-    CHECK(fixture.common.slots == std::vector<std::int64_t>({8, 24, 96}));
-    batch->update({1}, sources({9}, 90, 31));  // fewer slots again
+    CHECK(fixture.slots == std::vector<std::int64_t>({8, 24, 96}));
+    batch->update({1}, traced_sources({9}, 31));  // fewer slots again
     CHECK(tokens(batch->step({}))[1] == 21);
     batch->drain();
-    CHECK(fixture.common.slots.back() < 96);
+    CHECK(fixture.slots.back() < 96);
   }
 }
 
@@ -140,10 +162,10 @@ void test_sentences_that_have_ended_need_no_slots() {
   fixture.settings.poll_every = 1;
   const auto backend = fixture.backend();
   const auto batch = backend->batch(greedy(), 2);
-  batch->update({}, sources({12, 9}, 90, kShortToken));
+  batch->update({}, traced_sources({12, 9}, kShortToken));
   for (int step = 0; step < 10; ++step) batch->step({});
   batch->drain();
-  CHECK(fixture.common.slots == std::vector<std::int64_t>({8, 24}));
+  CHECK(fixture.slots == std::vector<std::int64_t>({8, 24}));
 }
 
 void test_steps_do_not_read_slots_beyond_the_longest_translation() {
@@ -151,26 +173,27 @@ void test_steps_do_not_read_slots_beyond_the_longest_translation() {
   fixture.settings.step_profiles = with_slots(kTracedEncoder, {6, 96});
   const auto backend = fixture.backend();
   const auto batch = backend->batch(greedy(), 2);
-  batch->update({}, sources({12, 9}, 6));
+  batch->update({}, traced_sources({12, 9}, 11, 6));
   while (!batch->step({}).back().done[0]) continue;
   batch->drain();
-  CHECK(fixture.common.slots == std::vector<std::int64_t>({6}));
+  CHECK(fixture.slots == std::vector<std::int64_t>({6}));
 }
 
 void test_forced_steps_are_captured() {
   Fixture fixture;
   const auto backend = fixture.backend();
   const auto batch = backend->batch(greedy(), 2);
-  batch->update({}, sources({12, 9}, 90));
+  batch->update({}, traced_sources({12, 9}));
   const Tokens forced = {50, kFree, kFree};
   for (int i = 0; i < 4; ++i) {
     const Tokens found = tokens(batch->step({forced}));
     CHECK(found[0] == 50 && found[1] == 12);
   }
-  CHECK(fixture.common.counts["capture"] == 1 && fixture.common.counts["replay"] == 3);
+  CHECK(fixture.cuda.calls["cuStreamBeginCapture"] == 1 &&
+        fixture.cuda.calls["cuGraphLaunch"] == 3);
   batch->step({});
   batch->step({});
-  CHECK(fixture.common.counts["capture"] == 2 && fixture.messages.empty());
+  CHECK(fixture.cuda.calls["cuStreamBeginCapture"] == 2 && fixture.messages.empty());
 }
 
 // The profiles of a step that has the inputs of rules 13 to 15.
@@ -200,41 +223,17 @@ void test_profiles_with_the_inputs_of_all_options() {
   CHECK(contains(error(differing), "differ in the sizes of their inputs"));
 }
 
-// The tokens of some batches, in order.
-std::vector<Tokens> tokens_of_batches(Fixture& fixture) {
-  const auto backend = fixture.backend();
-  const auto batch = backend->batch(greedy(), 2);
-  std::vector<Tokens> found;
-  const auto advance = [&] {
-    for (const StepResult& result : batch->step({})) {
-      Tokens tokens = result.tokens;
-      for (std::size_t row = 0; row < tokens.size(); ++row) {
-        if (result.done[row]) tokens[row] = 0;  // of an idle row, anything
-      }
-      found.push_back(tokens);
-    }
-    batch->drain();
-  };
-  batch->update({}, sources({40, 9, 9, 9, 9, 15}, 90));
-  advance();
-  batch->update({2, 5}, {});
-  advance();
-  batch->update({0}, sources({9, 20, 9, 9}, 90, 31));
-  advance();
-  batch->update({0}, sources({5}, 90, 41));
-  advance();
-  return found;
-}
-
-void test_an_encoder_of_exact_encoder() {
+void test_exact_profiles_of_the_encoder() {
   Fixture any, exact;
-  const std::vector<Tokens> expected = tokens_of_batches(any);
   exact.settings.exact_encoder = true;
   exact.settings.encoder_profiles = {{1, 8}, {2, 8}, {4, 24}, {6, 48}, {1, 48}};
-  CHECK(tokens_of_batches(exact) == expected);
-  CHECK(any.common.encoded[1] == std::pair(std::int64_t{4}, std::int64_t{24}));
+  for (Fixture* fixture : {&any, &exact}) {
+    const auto backend = fixture->backend();
+    search_in_all_buckets(*backend->batch(greedy(), 2));
+  }
   using Shapes = std::vector<std::pair<std::int64_t, std::int64_t>>;
-  CHECK(exact.common.encoded == Shapes({{6, 48}, {4, 24}, {1, 8}}));
+  CHECK(any.encoded[1] == std::pair(std::int64_t{4}, std::int64_t{24}));
+  CHECK(exact.encoded == Shapes({{6, 48}, {4, 24}, {1, 48}}));
 }
 
 std::string error_of_profiles(const Profiles& encoder, const Profiles& step, bool exact = false) {
@@ -267,7 +266,7 @@ void test_idle_rows_are_done() {
   Fixture fixture;
   const auto backend = fixture.backend();
   const auto batch = backend->batch(greedy(), 2);
-  batch->update({}, sources({20, 12}));
+  batch->update({}, traced_sources({20, 12}));
   for (const StepResult& result : batch->step({})) {
     CHECK(result.done == std::vector<char>({0, 0, 1, 1, 1, 1}));
   }
@@ -283,7 +282,7 @@ void test_what_a_sentence_has_finished_with() {
   Fixture fixture;
   const auto backend = fixture.backend();
   const auto batch = backend->batch(greedy(), 2);
-  Sources two = sources({9, 9});
+  Sources two = traced_sources({9, 9});
   two.max_lengths = {2, 7};
   batch->update({}, two);
   batch->step({});
@@ -309,16 +308,16 @@ void test_what_became_nan_does_not_spread() {
   };
   {
     const auto batch = backend->batch(greedy(), 2);
-    Sources some = sources({12, 15, 9}, 90);
+    Sources some = traced_sources({12, 15, 9});
     std::fill(some.tokens[1].begin(), some.tokens[1].end(), kNanToken);
     batch->update({}, some);  // 3x16
     CHECK(nan_rows(batch->step({})) == Rows({1}));
     batch->drain();
-    batch->update({0, 1, 2}, sources({20}, 90, 21));  // 6x24: rows are repacked
+    batch->update({0, 1, 2}, traced_sources({20}, 21));  // 6x24: rows are repacked
     CHECK(nan_rows(batch->step({})) == Rows({1}));
     batch->drain();
     // A sentence with a shorter source and fewer steps takes its row.
-    CHECK(batch->update({0, 2, 3}, sources({4}, 90, 31)).second == Rows({1}));
+    CHECK(batch->update({0, 2, 3}, traced_sources({4}, 31)).second == Rows({1}));
     CHECK(nan_rows(batch->step({})).empty());
     batch->drain();
     batch->update({0, 1}, {});  // 3x16
@@ -330,7 +329,7 @@ void test_what_became_nan_does_not_spread() {
     batch->drain();
   }
   const auto batch = backend->batch(greedy(), 2);
-  batch->update({}, sources({5, 5, 5}, 90));
+  batch->update({}, traced_sources({5, 5, 5}));
   CHECK(nan_rows(batch->step({})).empty());
   batch->drain();
 }
@@ -339,7 +338,7 @@ void test_steps_ahead_must_be_fetched_first() {
   Fixture fixture;
   const auto backend = fixture.backend();
   const auto batch = backend->batch(greedy(), 2);
-  batch->update({}, sources({12, 12}));
+  batch->update({}, traced_sources({12, 12}));
   CHECK(batch->step({}).size() == 4);
   CHECK(contains(error_of([&] { batch->update({0}, {}); }), "steps are in flight"));
   CHECK(batch->drain().size() == 4 && batch->drain().empty());
@@ -354,7 +353,7 @@ void test_no_steps_ahead_beyond_the_longest_translation() {
   Fixture fixture;
   const auto backend = fixture.backend();
   const auto batch = backend->batch(greedy(), 2);
-  batch->update({}, sources({12, 12}, 6));
+  batch->update({}, traced_sources({12, 12}, 11, 6));
   CHECK(batch->step({}).size() == 4);
   CHECK(batch->step({}).size() == 4);  // two of which have no effect
   CHECK(batch->drain().empty());
@@ -368,38 +367,30 @@ void test_capacity_of_profiles() {
   CHECK(batch->capacity_for(49) == 0);
   CHECK((Capacity{4096, 0, 0, 0, batch.get()}.more(9)) == 6);
   CHECK((Capacity{4096, 0, 0, 0, batch.get()}.more(49)) == 1);  // no profile is that long
-  const std::string error = error_of([&] { batch->update({}, sources({9, 9, 9, 9, 9, 9, 9})); });
+  const std::string error =
+      error_of([&] { batch->update({}, traced_sources({9, 9, 9, 9, 9, 9, 9})); });
   CHECK(contains(error, "takes 7 sentences of 9 tokens; they have 1x48, 3x16"));
-  CHECK(batch->update({}, sources({9})) ==
+  CHECK(batch->update({}, traced_sources({9})) ==
         std::pair(Rows(), Rows({0})));  // the failure changed nothing
 }
 
 void test_contexts_are_used_again_unless_they_failed() {
   Fixture fixture;
   const auto backend = fixture.backend();
-  for (int i = 0; i < 3; ++i) {
-    const auto batch = backend->batch(greedy(), 2);
-    batch->update({}, sources({9, 9}, 8));
-    for (int j = 0; j < 2; ++j) batch->step({});
-  }
-  CHECK(fixture.common.devices.size() == 1 && fixture.common.counts["capture"] == 1);
-  fixture.common.fail_after = 0;
-  const std::string error = error_of([&] {
-    const auto batch = backend->batch(greedy(), 2);
-    batch->update({}, sources({9, 9}));
-    batch->step({});
-  });
-  CHECK(error == "an illegal memory access." && fixture.common.closed == 1);
-  fixture.common.fail_after = -1;
-  const auto batch = backend->batch(greedy(), 2);
-  batch->update({}, sources({9, 9}));
-  CHECK(batch->step({}).size() == 4 && fixture.common.devices.size() == 2);
+  for (int i = 0; i < 3; ++i) run_steps(*backend, 1);
+  CHECK(fixture.cuda.made["stream"] == 1 && fixture.cuda.calls["cuStreamBeginCapture"] == 1);
+  fixture.crashes = true;
+  CHECK(contains(error_of([&] { run_steps(*backend, 1); }), "an illegal memory access"));
+  CHECK(fixture.cuda.alive["stream"] == 0);
+  fixture.crashes = fixture.cuda.is_lost = false;
+  run_steps(*backend, 1);
+  CHECK(fixture.cuda.made["stream"] == 2);
 }
 
 std::uint64_t free_bytes;  // of the device in the tests below
 
-tt_device_functions with_memory(HostDevice::Common& common) {
-  tt_device_functions functions = HostDevice::functions(common);
+tt_device_functions with_memory(Fixture& fixture) {
+  tt_device_functions functions = fixture.functions();
   functions.memory = [](void*, uint64_t* free, uint64_t* total) {
     if (free_bytes == 0) return tt_device_fail(TT_BACKEND_ERROR, "the device is lost.");
     *free = free_bytes, *total = 24'000'000'000;
@@ -414,33 +405,31 @@ void test_memory_is_asked_before_it_is_allocated() {
   const ContextMemory each = context_memory(tracing_shape(), fixture.settings);
   const std::uint64_t size = each.device + 3'000'000;
   CHECK(each.device > 0 && each.pinned > 0);
-  const DeviceBackend backend(
-      with_memory(fixture.common), tracing_shape(), fixture.settings,
-      [&](const std::string& message) { fixture.messages.push_back(message); });
+  const auto backend = fixture.backend(with_memory(fixture));
   free_bytes = 4 * size;
-  CHECK(backend.fitting_batches(2, 2) == 2 && fixture.messages.empty());
+  CHECK(backend->fitting_batches(2, 2) == 2 && fixture.messages.empty());
   free_bytes = 4 * size - 1;
-  CHECK(backend.fitting_batches(2, 2) == 1 && backend.fitting_batches(3, 2) == 1);
+  CHECK(backend->fitting_batches(2, 2) == 1 && backend->fitting_batches(3, 2) == 1);
   CHECK(contains(fixture.messages.front(), "memory for 1 of 2 batches per worker"));
   free_bytes = 2 * size - 1;
-  CHECK(contains(error_of([&] { backend.fitting_batches(2, 2); }),
+  CHECK(contains(error_of([&] { backend->fitting_batches(2, 2); }),
                  "of 24000 MB are free, and 2 workers need "));
-  CHECK(backend.fitting_batches(1, 2) == 1);
+  CHECK(backend->fitting_batches(1, 2) == 1);
   free_bytes = size - 1;
-  const std::string error = error_of([&] { backend.batch(greedy(), 2); });
+  const std::string error = error_of([&] { backend->batch(greedy(), 2); });
   CHECK(contains(error, " are free, and a batch needs "));
   CHECK(contains(error, "3 MB of scratch memory for the engines). Lower workers"));
   free_bytes = 0;
-  CHECK(error_of([&] { backend.batch(greedy(), 2); }) == "the device is lost.");
-  CHECK(fixture.common.devices.empty());
+  CHECK(error_of([&] { backend->batch(greedy(), 2); }) == "the device is lost.");
+  CHECK(fixture.cuda.made["stream"] == 0);
   free_bytes = size;
-  CHECK(backend.batch(greedy(), 2)->update({}, sources({9})).second == Rows({0}));
+  CHECK(backend->batch(greedy(), 2)->update({}, traced_sources({9})).second == Rows({0}));
 }
 
 void test_functions_of_an_older_header() {
-  HostDevice::Common common;
+  Fixture fixture;
   free_bytes = 1;
-  tt_device_functions older = with_memory(common);
+  tt_device_functions older = with_memory(fixture);
   CHECK(complete(older).memory != nullptr);
   older.struct_size = offsetof(tt_device_functions, memory);
   const tt_device_functions functions = complete(older);
@@ -448,40 +437,9 @@ void test_functions_of_an_older_header() {
   CHECK(functions.struct_size == sizeof(functions));
 }
 
-void test_steps_that_cannot_be_captured() {
-  Fixture fixture;
-  fixture.common.refused_captures = 99;
-  {
-    const auto backend = fixture.backend();
-    for (int i = 0; i < 2; ++i) {
-      const auto batch = backend->batch(greedy(), 2);
-      batch->update({}, sources({9, 9}, 8));
-      for (int j = 0; j < 2; ++j) batch->step({});
-    }
-  }
-  CHECK(fixture.common.counts["replay"] == 0 && fixture.common.counts["capture"] == 2);
-  CHECK(fixture.messages ==
-        std::vector<std::string>(
-            {"steps of 3x16 with 8 slots run without a CUDA graph, which is slower: "
-             "capturing is not permitted."}));
-  CHECK(fixture.common.closed == 1);
-}
-
-// As of a capture that other work on the GPU has invalidated.
-void test_a_capture_that_fails_once_is_repeated() {
-  Fixture fixture;
-  fixture.common.refused_captures = 1;
-  const auto backend = fixture.backend();
-  const auto batch = backend->batch(greedy(), 2);
-  batch->update({}, sources({9, 9}, 8));
-  for (int j = 0; j < 4; ++j) batch->step({});
-  CHECK(fixture.common.counts["capture"] == 2 && fixture.common.counts["replay"] > 0);
-  CHECK(fixture.messages.empty());
-}
-
 void test_what_is_on_its_way_is_not_overwritten() {
-  HostDevice::Common common;
-  Device device(HostDevice::functions(common));
+  Fixture fixture;
+  Device device(fixture.functions());
   Upload upload(device, 256);
   const Address second = device.allocate(256);
   std::byte* pinned = device.pin(256);
@@ -505,7 +463,7 @@ void test_device_batch() {
   test_forced_steps_are_captured();
   test_profiles_with_the_inputs_of_all_options();
   test_profiles_that_do_not_fit_together();
-  test_an_encoder_of_exact_encoder();
+  test_exact_profiles_of_the_encoder();
   test_idle_rows_are_done();
   test_what_a_sentence_has_finished_with();
   test_what_became_nan_does_not_spread();
@@ -515,8 +473,6 @@ void test_device_batch() {
   test_contexts_are_used_again_unless_they_failed();
   test_memory_is_asked_before_it_is_allocated();
   test_functions_of_an_older_header();
-  test_steps_that_cannot_be_captured();
-  test_a_capture_that_fails_once_is_repeated();
   test_what_is_on_its_way_is_not_overwritten();
 }
 

@@ -19,9 +19,8 @@
 #include "engine_bundle.h"
 #include "engines/device_batch.h"
 #include "engines/engine_loader.h"
-#include "fake_cuda_driver/fake_driver.h"
+#include "gpu_fixture.h"
 #include "numbers.h"
-#include "tracing_engines.h"
 #include "translate_trt/translate_trt.hpp"
 
 namespace translate_trt::runtime {
@@ -241,16 +240,12 @@ FakeWork check_sums(const FakeLaunch& launch) {
   };
 }
 
-// A bundle and a fresh machine. On destruction, checks that all objects were freed and that there
-// were no violations.
-struct PlanFixture {
+// A machine whose kernels are those of the plans.
+struct PlanFixture : GpuFixture {
   std::vector<std::pair<std::int64_t, std::int64_t>> encoded;  // N and S of the encoder's runs
-  std::vector<std::string> messages;
   Settings settings;
-  FakeCuda& cuda = fake_cuda();
 
   PlanFixture() {
-    cuda = {};
     cuda.kernels["encode_kernel"] = [this](const FakeLaunch& launch) {
       return traced(launch, encoder_tensors(), [this](const TracedTensors& given) {
         encoded.emplace_back(given.rows, given.columns);
@@ -264,14 +259,6 @@ struct PlanFixture {
     settings.log = [this](const std::string& message) { messages.push_back(message); };
   }
 
-  ~PlanFixture() {
-    for (const auto& [kind, count] : cuda.alive) {
-      if (count != 0) std::cerr << count << " of " << kind << " left\n";
-    }
-    CHECK(cuda.left() == 0 && cuda.violations.empty());
-    cuda = {};
-  }
-
   std::unique_ptr<Backend> load(const BundleTarget& target = plan_target()) {
     const EngineBundle bundle(target);
     return load_plans(bundle.path(), read_manifest(bundle.path()).target(std::nullopt, false),
@@ -281,22 +268,7 @@ struct PlanFixture {
   std::string loading_error(const BundleTarget& target = plan_target()) {
     return thrown([&] { load(target); });
   }
-
-  static SearchOptions options() {
-    SearchOptions greedy;
-    greedy.beam_size = 1;
-    return greedy;
-  }
 };
-
-Sources traced_sources(const std::vector<std::size_t>& sizes, std::int64_t first = 11) {
-  Sources made;
-  for (const std::size_t size : sizes) {
-    made.tokens.push_back(Tokens(size, first++));
-    made.max_lengths.push_back(90);
-  }
-  return made;
-}
 
 // ---- execution ----
 
@@ -310,27 +282,10 @@ void test_a_machine_without_cublaslt() {
   set_variable("TRANSLATE_TRT_CUBLASLT", FAKE_CUDA_DRIVER);
 }
 
-// The steps check the source and the past of every row.
 void test_a_search_on_plans() {
   PlanFixture fixture;
   const auto backend = fixture.load();
-  in_a_worker([&] {
-    const auto advance = [](Batch& batch) {
-      batch.step({});
-      batch.drain();
-    };
-    const auto batch = backend->batch(fixture.options(), 2);
-    batch->update({}, traced_sources({40, 9, 9, 9, 9, 15}));  // 6x48
-    advance(*batch);
-    CHECK(batch->update({2, 5}, {}) == std::pair(Rows({2, 0}), Rows()));  // 3x16
-    advance(*batch);
-    CHECK(batch->update({0}, traced_sources({9, 20, 9, 9}, 31)) ==
-          std::pair(Rows({0}), Rows({1, 2, 3, 4})));  // 6x24
-    advance(*batch);
-    CHECK(batch->update({0}, traced_sources({5}, 41)) == std::pair(Rows({0}), Rows({1})));
-    advance(*batch);
-    CHECK(batch->step({}).back().tokens[0] == 16);
-  });
+  in_a_worker([&] { search_in_all_buckets(*backend->batch(greedy(), 2)); });
   using Shapes = std::vector<std::pair<std::int64_t, std::int64_t>>;
   CHECK(fixture.encoded == Shapes({{6, 48}, {6, 24}, {1, 48}}));  // exactly those of profiles
   CHECK(fixture.cuda.calls["cuGraphLaunch"] > 0 && fixture.messages.empty());
@@ -340,7 +295,7 @@ void test_the_launches_of_a_step() {
   PlanFixture fixture;
   const auto backend = fixture.load();
   in_a_worker([&] {
-    const auto batch = backend->batch(fixture.options(), 2);
+    const auto batch = backend->batch(greedy(), 2);
     batch->update({}, traced_sources({9, 9}));
     fixture.cuda.take_history();
     const Tokens forced = {50, kFree, kFree};
@@ -384,27 +339,15 @@ void test_kernels_of_other_languages() {
     run_kernels.push_back(std::string(image) + ": " + name);
   };
   const auto backend = fixture.load();
-  in_a_worker([&] {
-    const auto batch = backend->batch(fixture.options(), 2);
-    batch->update({}, traced_sources({9, 9}));
-    const Tokens forced = {50, kFree, kFree};
-    batch->step({forced});
-  });
-  CHECK(run_kernels == std::vector<std::string>({"cubin 86 of sums: sums_kernel"}));
+  in_a_worker([&] { run_steps(*backend, 1); });
+  CHECK(!run_kernels.empty() && run_kernels[0] == "cubin 86 of sums: sums_kernel");
 }
 
 void test_captured_plans() {
   PlanFixture fixture;
   const auto backend = fixture.load();
   in_a_worker([&] {
-    for (int i = 0; i < 2; ++i) {
-      const auto batch = backend->batch(fixture.options(), 2);
-      batch->update({}, traced_sources({9, 9}));
-      for (int j = 0; j < 5; ++j) {
-        const Tokens found = batch->step({}).back().tokens;
-        CHECK(found[0] == 11 && found[1] == 12);
-      }
-    }
+    for (int i = 0; i < 2; ++i) run_steps(*backend, 5);
   });
   CHECK(fixture.cuda.calls["cuStreamBeginCapture"] == 2);  // with 8 and with 24 slots
   CHECK(fixture.cuda.calls["cuGraphLaunch"] > 5 && fixture.messages.empty());
@@ -415,11 +358,7 @@ void test_workers_share_weights_and_kernels() {
   PlanFixture fixture;
   const auto backend = fixture.load();
   const int modules = fixture.cuda.made["module"];
-  const auto work = [&] {
-    const auto batch = backend->batch(fixture.options(), 2);
-    batch->update({}, traced_sources({9, 9}));
-    for (int j = 0; j < 5; ++j) batch->step({});
-  };
+  const auto work = [&] { run_steps(*backend, 5); };
   std::thread first(work), second(work);
   first.join();
   second.join();
@@ -555,11 +494,7 @@ void test_dependent_launches_are_for_newer_gpus_after_a_kernel() {
     PlanFixture fixture;
     fixture.cuda.capability_major = major, fixture.cuda.capability_minor = 0;
     const auto backend = fixture.load(target);
-    in_a_worker([&] {
-      const auto batch = backend->batch(fixture.options(), 2);
-      batch->update({}, traced_sources({9, 9}));
-      batch->step({});
-    });
+    in_a_worker([&] { run_steps(*backend, 1); });
     CHECK((fixture.cuda.calls["cuLaunchKernelEx"] > 0) == (major == 9));
     for (const std::string& call : fixture.cuda.take_history()) {
       if (contains(call, "cuLaunchKernelEx"))

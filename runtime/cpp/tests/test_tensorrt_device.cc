@@ -15,43 +15,29 @@
 #include "engine_records.h"
 #include "engines/device_batch.h"
 #include "engines/engine_loader.h"
-#include "fake_cuda_driver/fake_driver.h"
 #include "fake_tensorrt.h"
+#include "gpu_fixture.h"
 #include "tensorrt/tensorrt_device.h"
-#include "tracing_engines.h"
 
 namespace translate_trt::runtime {
 
 namespace {
 
-// A bundle of tracing engines and a fresh cuda. On destruction, checks that all objects were
-// freed and that there were no violations.
-struct EngineFixture {
-  std::filesystem::path bundle;
+// A bundle of tracing engines.
+struct EngineFixture : GpuFixture {
+  std::filesystem::path bundle = temporary_directory("engines");
   TargetEntry target = engine_target(tracing_shape());
   Settings settings;
-  std::vector<std::string> messages;
-  FakeCuda& cuda = fake_cuda();
   FakeTensorRt& tensorrt = fake_tensorrt();
 
   EngineFixture() {
-    bundle = temporary_directory("engines");
     for (const char* role : {"encoder", "step"}) std::ofstream(bundle / role) << role;
-    cuda = {};
-    tensorrt = {};
-    tensorrt.engines = {{"encoder", fake_engine(false, 4)}, {"step", fake_engine(true, 12)}};
+    switch_tensorrt_on();
     settings.log = [this](const std::string& message) { messages.push_back(message); };
     set_device("cuda:1");
   }
 
-  ~EngineFixture() {
-    std::filesystem::remove_all(bundle);
-    for (const auto& [kind, count] : cuda.alive) {
-      if (count != 0) std::cerr << count << " of " << kind << " left\n";
-    }
-    CHECK(cuda.left() == 0);
-    CHECK(cuda.violations.empty());
-  }
+  ~EngineFixture() { std::filesystem::remove_all(bundle); }
 
   void set_device(const std::string& name) {
     settings.device = read_device(name);
@@ -66,58 +52,22 @@ struct EngineFixture {
     return thrown([this] { load(); });
   }
 
-  // The error of translating one sentence, or "".
+  // The error of translating two sentences, or "".
   std::string error_of_batch() {
-    return thrown([this] {
-      const auto backend = load();
-      const auto batch = backend->batch(options(), 2);
-      batch->update({}, sentences({9}));
-      for (int i = 0; i < 3; ++i) batch->step({});
-    });
-  }
-
-  static SearchOptions options() {
-    SearchOptions greedy;
-    greedy.beam_size = 1;
-    return greedy;
-  }
-
-  // Sentences of equal tokens: 11 in the first, 12 in the second.
-  static Sources sentences(const std::vector<std::size_t>& sizes, std::int64_t first = 11) {
-    Sources made;
-    for (const std::size_t size : sizes) {
-      made.tokens.push_back(Tokens(size, first++));
-      made.max_lengths.push_back(90);
-    }
-    return made;
+    return thrown([this] { run_steps(*load(), 4); });
   }
 };
 
 // ---- execution ----
 
-// The engines check the source and the past of every row.
 void test_a_search_on_loaded_engines() {
   EngineFixture fixture;
   FakeCuda& cuda = fixture.cuda;
   auto backend = fixture.load();
   CHECK(cuda.threads.count(std::this_thread::get_id()) == 0);  // its current GPU has not changed
   in_a_worker([&] {
-    const auto advance = [](Batch& batch) {
-      batch.step({});
-      batch.drain();
-    };
-    const auto batch = backend->batch(fixture.options(), 2);
-    batch->update({}, fixture.sentences({40, 9, 9, 9, 9, 15}));  // 6x48
-    advance(*batch);
-    CHECK(batch->update({2, 5}, {}) == std::pair(Rows({2, 0}), Rows()));  // 3x16
-    advance(*batch);
-    CHECK(batch->update({0}, fixture.sentences({9, 20, 9, 9}, 31)) ==
-          std::pair(Rows({0}), Rows({1, 2, 3, 4})));  // 6x24
-    advance(*batch);
-    CHECK(batch->update({0}, fixture.sentences({48}, 41)) == std::pair(Rows({0}), Rows({1})));
-    advance(*batch);
-    CHECK(batch->update({0}, {}) == std::pair(Rows({0}), Rows()));  // 1x48
-    CHECK(batch->step({}).back().tokens == Tokens({16}));
+    const auto batch = backend->batch(greedy(), 2);
+    search_in_all_buckets(*batch);
     const Tokens forced = {50};
     batch->drain();
     CHECK(batch->step({forced}).back().tokens == forced);
@@ -136,14 +86,7 @@ void test_capture_and_replay() {
   FakeCuda& cuda = fixture.cuda;
   const auto backend = fixture.load();
   in_a_worker([&] {
-    for (int i = 0; i < 2; ++i) {
-      const auto batch = backend->batch(fixture.options(), 2);
-      batch->update({}, fixture.sentences({9, 9}));
-      for (int j = 0; j < 5; ++j) {
-        const Tokens found = batch->step({}).back().tokens;
-        CHECK(found[0] == 11 && found[1] == 12);
-      }
-    }
+    for (int i = 0; i < 2; ++i) run_steps(*backend, 5);
   });
   CHECK(cuda.calls["cuStreamBeginCapture"] == 2);  // with 8 and with 24 slots
   CHECK(cuda.calls["cuGraphInstantiateWithFlags"] == 2);
@@ -156,11 +99,7 @@ void test_capture_and_replay() {
 void test_two_workers_share_the_engines() {
   EngineFixture fixture;
   const auto backend = fixture.load();
-  const auto work = [&] {
-    const auto batch = backend->batch(fixture.options(), 2);
-    batch->update({}, fixture.sentences({9, 9}));
-    for (int j = 0; j < 5; ++j) batch->step({});
-  };
+  const auto work = [&] { run_steps(*backend, 5); };
   std::thread first(work), second(work);
   first.join();
   second.join();
@@ -188,11 +127,7 @@ void test_rounds_that_cannot_be_captured() {
     fixture.cuda.failing[function] = kCaptureUnsupported;
     const auto backend = fixture.load();
     in_a_worker([&] {
-      for (int i = 0; i < 2; ++i) {
-        const auto batch = backend->batch(fixture.options(), 2);
-        batch->update({}, fixture.sentences({9, 9}));
-        for (int j = 0; j < 5; ++j) batch->step({});
-      }
+      for (int i = 0; i < 2; ++i) run_steps(*backend, 5);
     });
     CHECK(fixture.cuda.calls["cuGraphLaunch"] == 0);
     CHECK(fixture.messages.size() == 2);  // with 24 and with 8 slots
@@ -235,13 +170,8 @@ void test_every_call_says_what_failed() {
     EngineFixture fixture;
     in_a_worker([&] {
       fixture.cuda.failing[function] = kRefused;
-      const std::string error = thrown([&] {
-        const auto backend = fixture.load();
-        const auto batch = backend->batch(fixture.options(), 2);
-        batch->update({}, fixture.sentences({7, 7}));
-        for (int i = 0; i < 4; ++i) batch->step({});
-      });
-      CHECK(error == std::string("TT_BACKEND_ERROR ") + function + " failed: some other error.");
+      CHECK(fixture.error_of_batch() ==
+            std::string("TT_BACKEND_ERROR ") + function + " failed: some other error.");
       fixture.cuda.failing.clear();
       CHECK(fixture.error_of_batch().empty());
     });
@@ -273,10 +203,7 @@ void test_any_call_of_engines_may_fail() {
       std::unique_ptr<Backend> backend;
       const auto translate = [&] {
         if (!backend) backend = fixture.load();
-        const auto batch = backend->batch(fixture.options(), 2);
-        batch->update({}, fixture.sentences({7, 7}));
-        for (int i = 0; i < 3; ++i) batch->step({});
-        CHECK(batch->step({}).back().tokens[0] == 11);
+        run_steps(*backend, 4);
       };
       const std::string error = thrown(translate);
       const bool is_told = contains(error, "failed: some other error.") ||
@@ -300,12 +227,12 @@ void test_engines_that_do_not_run() {
     fixture.engine("encoder").broken = false;
     fixture.engine("step").refused = {"tokens"};
     CHECK(fixture.error_of_batch() ==
-          "TT_BACKEND_ERROR the step engine refuses tokens of shape [1, 1]: no shape of tokens "
+          "TT_BACKEND_ERROR the step engine refuses tokens of shape [3, 1]: no shape of tokens "
           "fits the profile");
     fixture.engine("step").refused.clear();
     fixture.engine("step").no_context = true;
     CHECK(contains(fixture.error_of_batch(),
-                   "TT_BACKEND_ERROR TensorRT has no context for the profile 1x48 with 8 slots: no "
+                   "TT_BACKEND_ERROR TensorRT has no context for the profile 3x16 with 8 slots: no "
                    "memory for a context If memory ran out, lower workers."));
   });
 }
@@ -389,10 +316,6 @@ void test_records_that_do_not_fit() {
   fixture.target = engine_target(tracing_shape());
   fixture.target.engine = Json({{"step", engine_record_json()}}).dump();
   CHECK(contains(fixture.loading_error(), "the target has no engine of the encoder"));
-  record = engine_record_json();
-  record["package"] = "tensorrt_rtx";
-  fixture.target = engine_target(tracing_shape(), record);
-  CHECK(contains(fixture.loading_error(), "which this library does not run by itself"));
 }
 
 void test_machines_that_do_not_fit() {

@@ -17,11 +17,9 @@ namespace translate_trt::runtime {
 
 // Sentences to admit to a batch.
 struct Sources {
-  std::vector<Tokens> tokens;             // source tokens with the end symbol; never empty
-  std::vector<std::int64_t> max_lengths;  // of the translations
-  // Options of each sentence, with the beam size of the batch. If empty, or an entry is null: those
-  // of the batch.
-  std::vector<const SearchOptions*> options = {};
+  std::vector<Tokens> tokens;                 // source tokens with the end symbol; never empty
+  std::vector<std::int64_t> max_lengths;      // of the translations
+  std::vector<const SearchOptions*> options;  // by sentence, with the beam size of the batch
 
   std::size_t size() const { return tokens.size(); }
 };

@@ -461,8 +461,7 @@ void HostBatch::start(const Rows& rows, const Sources& arriving) {
   for (std::size_t i = 0; i < rows.size(); ++i) {
     reset(rows[i]);
     for (const TensorSpec& spec : recurrent_) now_.at(spec.name)->clear(rows[i]);
-    const SearchOptions* own = arriving.options.empty() ? nullptr : arriving.options[i];
-    request(rows[i], own == nullptr ? options_ : *own, arriving.max_lengths[i]);
+    request(rows[i], *arriving.options[i], arriving.max_lengths[i]);
   }
 }
 

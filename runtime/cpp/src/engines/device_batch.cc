@@ -527,10 +527,9 @@ void DeviceBatch::start(const Rows& rows, const Sources& arriving) {
   }
   reset(rows);
   for (std::size_t i = 0; i < rows.size(); ++i) {
-    const SearchOptions* own = arriving.options.empty() ? nullptr : arriving.options[i];
     const std::int64_t most = arriving.max_lengths[i];
     rows_.insert_or_assign(rows[i], Row{static_cast<std::int64_t>(arriving.tokens[i].size()), most,
-                                        most, own == nullptr ? options_ : *own});
+                                        most, *arriving.options[i]});
   }
 }
 

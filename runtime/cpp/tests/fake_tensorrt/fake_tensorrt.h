@@ -32,8 +32,6 @@ struct FakeEngine {
   bool crashes = false;           // running it makes the GPU unusable
 };
 
-FakeEngine fake_engine(bool is_step, std::int32_t profiles);
-
 // Settings and history of the fake TensorRT. Its objects count in `FakeCuda::alive`.
 struct FakeTensorRt {
   std::int32_t version = 110001;
@@ -44,5 +42,8 @@ struct FakeTensorRt {
 };
 
 FakeTensorRt& fake_tensorrt();
+
+// Forgets settings and history, and adds the engines `encoder` and `step`.
+void switch_tensorrt_on();
 
 }  // namespace translate_trt::runtime
