@@ -62,7 +62,13 @@ class ReferenceSentence {
     state_.log_probs[static_cast<std::size_t>(beam)] = -std::numeric_limits<float>::infinity();
   }
 
+  bool is_nan() const { return source_[0] == kNanSource; }
+
   void step() {
+    if (is_nan()) {
+      state_.done = ++state_.position >= max_length_;
+      return;
+    }
     Digest common =
         digest_of(state_,
                   {forced(), options_.min_length, max_length_, options_.num_hypotheses,
@@ -200,6 +206,10 @@ class CheckedBatch {
     CHECK(rows.size() == keep.size() + arriving.size());  // rows are distinct
     CHECK(rows.empty() || (rows.begin()->first >= 0 && rows.rbegin()->first < batch_.rows()));
     sentences_ = std::move(rows);
+    log.nan_rows.clear();
+    for (const auto& [row, sentence] : sentences_) {
+      if (sentence.is_nan()) log.nan_rows.insert(row);
+    }
     return {kept, placed};
   }
 
@@ -264,11 +274,15 @@ class CheckedBatch {
       return;
     }
     ReferenceSentence& sentence = entry->second;
-    if (sentence.state().done) {
+    const bool was_done = sentence.state().done;
+    if (was_done) {
       CHECK(is_done);
     } else {
       sentence.step();
       CHECK(is_done == sentence.state().done);
+    }
+    if (sentence.is_nan()) return;
+    if (!was_done) {
       CHECK(values(result.tokens, row) == sentence.state().tokens);
       CHECK(values(result.parents, row) == sentence.parents());
       CHECK(values(result.log_probs, row) == sentence.state().log_probs);

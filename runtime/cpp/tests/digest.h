@@ -54,6 +54,14 @@ class Digest {
 inline constexpr std::uint64_t kNotFinite = 0x7C00;
 inline constexpr std::uint64_t kPadding = 0x7BFF;  // changes every digest if it is visible
 
+// A sentence that begins with this token fills its row with NaN, and no other.
+inline constexpr std::int64_t kNanSource = 2;
+
+// Bit patterns of this type are finite below this number.
+inline std::uint64_t finite_limit(Type type) {
+  return type == Type::kFloat32 ? 0x7F800000 : kNotFinite;
+}
+
 // An element of the vector that the encoder or a step writes for a token. of_vector: digest of
 // token and tensor.
 inline std::uint64_t element(const Digest& of_vector, std::int64_t head, std::int64_t column) {

@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <cstring>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -35,6 +37,7 @@ struct GraphLog {
   std::vector<std::vector<std::int64_t>> encoded;     // N and S of each call
   std::vector<std::weak_ptr<Tensor>> bound;           // arrays of the last call of `bind`
   std::int64_t binds = 0;                             // number of calls of `bind`
+  std::set<std::int64_t> nan_rows;                    // rows of sentences of `kNanSource`
   Arrays inputs;                                      // inputs of the last step, if `keep_inputs`
   bool keep_inputs = true;                            // false: only the batch owns its arrays
   std::function<void(const Arrays& inputs)> on_step;  // called before each step
@@ -57,10 +60,14 @@ class DigestGraphs : public Graphs {
       const std::int64_t length = inputs.at("source_lengths")->row<std::int64_t>(row)[0];
       const auto* first = ids.row<std::int64_t>(row);
       const Tokens source(first, first + length);
+      if (source[0] == kNanSource) {
+        for (const TensorSpec& spec : encoder_outputs_) fill_nan(*outputs.at(spec.name), row);
+      }
       for (std::int64_t place = 0; place < columns; ++place) {
         const bool is_there = place < length;
         CHECK(first[place] > 0);  // padding must also be a valid id
         outputs.at("source_bias")->row<float>(row)[place] = is_there ? 0 : kMasked;
+        if (source[0] == kNanSource) continue;
         write_vectors(encoder_outputs_, outputs, row, place,
                       is_there ? std::optional(of_source(source, place)) : std::nullopt);
       }
@@ -81,7 +88,8 @@ class DigestGraphs : public Graphs {
     return [this, inputs, outputs] {
       if (log_.keep_inputs) log_.inputs = inputs;
       if (log_.on_step) log_.on_step(inputs);
-      const Step step{contract_, encoder_outputs_, caches_, recurrent_, inputs, outputs};
+      const Step step{contract_, encoder_outputs_, caches_,      recurrent_,
+                      inputs,    outputs,          log_.nan_rows};
       step.check_arrays();
       for (std::int64_t row = 0; row < inputs.at("tokens")->axis(0); ++row) step.run(row);
     };
@@ -100,6 +108,13 @@ class DigestGraphs : public Graphs {
                      of_token ? element(of_vector, head, column) : kPadding);
         }
       }
+    }
+  }
+
+  static void fill_nan(const Tensor& tensor, std::int64_t row) {
+    const std::size_t size = tensor.row_size(), first = static_cast<std::size_t>(row) * size;
+    for (std::size_t i = first; i < first + size; ++i) {
+      write_bits(tensor, i, finite_limit(tensor.type()) | 0x7FC0);
     }
   }
 
@@ -126,6 +141,7 @@ class DigestGraphs : public Graphs {
     const Contract& contract;
     const Specs &crossing, &caches, &recurrent;
     const Arrays &inputs, &outputs;
+    const std::set<std::int64_t>& nan_rows;
 
     template <class T>
     T* in(const char* name, std::int64_t row) const {
@@ -161,12 +177,17 @@ class DigestGraphs : public Graphs {
       for (const TensorSpec& spec : vectors(contract.step_inputs())) {
         const Tensor& tensor = *inputs.at(spec.name);
         // Memory of a recurrent state, which has other values, serves vectors of its type later.
-        const std::uint64_t limit = spec.type == Type::kFloat32 ? 0x7F800000 : kNotFinite;
-        bool is_finite = true;
-        for (std::size_t i = 0; i < tensor.size(); ++i) {
-          is_finite = is_finite && (read_bits(tensor, i) & 0x7FFFFFFF) < limit;
+        const std::uint64_t limit = finite_limit(spec.type);
+        for (std::int64_t row = 0; row < tensor.axis(0); ++row) {
+          if (nan_rows.count(row) > 0 || in<char>("done", row)[0] != 0) continue;
+          bool is_finite = true;
+          for (std::size_t i = 0; i < tensor.row_size(); ++i) {
+            const std::uint64_t bits =
+                read_bits(tensor, static_cast<std::size_t>(row) * tensor.row_size() + i);
+            is_finite = is_finite && (bits & 0x7FFFFFFF) < limit;
+          }
+          CHECK(is_finite);
         }
-        CHECK(is_finite);
       }
     }
 
@@ -178,6 +199,8 @@ class DigestGraphs : public Graphs {
       }
       if (in<char>("done", row)[0] != 0) {
         idle(row);
+      } else if (nan_rows.count(row) > 0) {
+        spread_nan(row);
       } else {
         advance(row);
       }
@@ -191,6 +214,17 @@ class DigestGraphs : public Graphs {
                     1e30f);
       }
       if (!contract.slots()) out<char>("full", row)[0] = 1;
+    }
+
+    // What was NaN in a row becomes all that it stores.
+    void spread_nan(std::int64_t row) const {
+      for (const TensorSpec& spec : caches) fill_nan(*inputs.at(spec.name), row);
+      for (const TensorSpec& spec : recurrent) fill_nan(*outputs.at(kNext + spec.name), row);
+      std::fill_n(out<float>("next_log_probs", row), inputs.at("tokens")->axis(1),
+                  std::numeric_limits<float>::quiet_NaN());
+      const std::int64_t position = ++out<std::int64_t>("next_positions", row)[0];
+      out<char>("next_done", row)[0] = position >= in<std::int64_t>("max_lengths", row)[0];
+      if (!caches.empty() && !contract.slots()) out<char>("full", row)[0] = 0;
     }
 
     void advance(std::int64_t row) const {

@@ -53,6 +53,7 @@ std::vector<Arrival> random_arrivals(CheckedBatch& batch, Random& random, std::s
     one.max_length = random.between(1, kLongestTranslation);
     one.options.min_length = static_cast<int>(random.below(20));
     one.options.length_penalty = static_cast<double>(random.below(4));
+    if (random.chance(0.1)) one.source[0] = kNanSource;
     if (random.chance(0.5)) one.options.length_penalty_form = LengthPenaltyForm::kLength;
     one.options.num_hypotheses = static_cast<int>(random.below(5));
     one.options.early_stopping = random.chance(0.5);
@@ -89,8 +90,8 @@ void test_at_random(const RandomCase& one) {
     const std::size_t most = random.chance(0.3) ? 1 : 7;
     const Rows keep = random_keep(batch, random);
     batch.update(keep, random_arrivals(batch, random, most));
-    // Some after all sentences are done.
-    const std::int64_t steps = random.between(0, 7);
+    // Some after all sentences are done. A step tells which rows have NaN.
+    const std::int64_t steps = random.between(batch.log.nan_rows.empty() ? 0 : 1, 7);
     for (std::int64_t i = 0; i < steps && batch.rows() > 0; ++i) {
       batch.step();
       for (const std::int64_t row : batch.live()) {

@@ -176,6 +176,7 @@ std::pair<Rows, Rows> HostBatch::update(const Rows& keep, const Sources& arrivin
   for (const TensorSpec& spec : by_sentence_) {
     for (const std::int64_t row : leaving) leave(spec, *now_.at(spec.name), row);
   }
+  leave_others();
   auto rows = assign(keep, leaving, arriving);
   std::vector<std::int64_t> lengths(static_cast<std::size_t>(sizes_.n));
   for (std::size_t i = 0; i < keep.size(); ++i) {
@@ -337,6 +338,15 @@ void HostBatch::keep_result() {
 void HostBatch::leave(const TensorSpec& spec, const Tensor& array, std::int64_t row) const {
   if (nan_rows_.count(row) == 0 || !is_large(spec) || spec.name == "source_bias") return;
   array.clear(row);
+}
+
+// The same for the copies that only the next step writes: their memory may serve other arrays.
+void HostBatch::leave_others() const {
+  for (const TensorSpec& spec : swapped_) {
+    const auto other = other_.find(spec.name);
+    if (other == other_.end()) continue;
+    for (const std::int64_t row : nan_rows_) leave(spec, *other->second, row);
+  }
 }
 
 // Binds the step graph in both directions between the two copies of the state.
@@ -531,6 +541,7 @@ void HostBatch::grow(const std::vector<char>& full) {
   if (mirror_) mirror_->receive_ancestry();
   sizes_.p = place_.sizes.slots(old + sizes_.k);
   runs_.clear();
+  leave_others();
   for (const TensorSpec& spec : caches_) other_.erase(spec.name);  // `bind` makes others
   const auto copy = [&](const TensorSpec& spec, Array& array) {
     const Array grown = make(spec);

@@ -111,6 +111,7 @@ class HostBatch : public Batch {
   void resize(std::int64_t& size, std::int64_t wanted, Letter letter);
   void keep_result();
   void leave(const TensorSpec& spec, const Tensor& array, std::int64_t row) const;
+  void leave_others() const;
   void grow_if_full();
   void grow(const std::vector<char>& full);
 
