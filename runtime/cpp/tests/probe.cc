@@ -1,4 +1,4 @@
-// A server for tests and benchmarks in other languages: reads a JSON request per line of standard
+// A server for tests in other languages: reads a JSON request per line of standard
 // input and writes a JSON answer per line of standard output.
 //
 //   {"load": {"bundle": ..., options of LoadOptions}}
@@ -16,7 +16,7 @@
 //   {"lines": [...], "fork": true}
 //   {"statistics": true}
 //
-// The answer is {"error": [status, message]} or {"seconds": ..., "found": [...]}. `callers`: number
+// The answer is {"error": [status, message]} or {"found": [...]}. `callers`: number
 // of threads that make the same call at the same time; if an answer differs, the first such answer
 // is "other". `threads`: number of threads that submit the lines one by one and wait for each.
 // `cancel`: submits each line as a job and cancels every n-th at once; the other jobs alternate
@@ -121,20 +121,9 @@ std::optional<SearchOptions> search_options(const json& request) {
   take(given, "min_length", options.min_length);
   take(given, "num_hypotheses", options.num_hypotheses);
   take(given, "return_attention", options.return_attention);
-  take(given, "loop_guard", options.loop_guard);
   take(given, "alternatives", options.alternatives);
   take(given, "min_alternative_prob", options.min_alternative_prob);
-  take(given, "repetition_penalty", options.repetition_penalty);
-  take(given, "no_repeat_ngram_size", options.no_repeat_ngram_size);
-  take(given, "disable_unk", options.disable_unk);
-  take(given, "sampling_top_k", options.sampling_top_k);
-  take(given, "sampling_top_p", options.sampling_top_p);
-  take(given, "sampling_temperature", options.sampling_temperature);
-  take(given, "seed", options.seed);
   take(given, "max_extra_length", options.max_extra_length);
-  if (given.contains("suppress_sequences")) {
-    options.suppress_sequences = given["suppress_sequences"].get<std::string>();
-  }
   if (given.contains("source_language")) {
     options.source_language = given["source_language"].get<std::string>();
   }
@@ -239,13 +228,11 @@ json translate(const Translator& translator, const json& request) {
   std::size_t callers = 1;
   take(request, "callers", callers);
   std::vector<std::optional<Result<Translations>>> results(callers);
-  const auto begin = std::chrono::steady_clock::now();
   std::vector<std::thread> threads;
   for (auto& result : results) {
     threads.emplace_back([&] { result.emplace(call(translator, request)); });
   }
   for (auto& thread : threads) thread.join();
-  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
   const auto answer_of = [](const Result<Translations>& result) {
     return result ? json{{"found", as_json(*result)}} : as_json(result.error());
   };
@@ -254,7 +241,6 @@ json translate(const Translator& translator, const json& request) {
     const json other = answer_of(*result);
     if (other != answer) answer["other"] = other;
   }
-  answer["seconds"] = seconds.count();
   return answer;
 }
 
@@ -262,15 +248,12 @@ json translate_by_threads(const Translator& translator, const json& request) {
   const auto lines = request["lines"].get<std::vector<std::string>>();
   std::vector<Translation> found(lines.size());
   std::vector<std::optional<translate_trt::Failure>> failures(lines.size());
-  std::vector<double> latencies(lines.size());
   std::atomic<std::size_t> next = 0;
   const auto options = search_options(request);
-  const auto begin = std::chrono::steady_clock::now();
   std::vector<std::thread> threads;
   for (std::size_t i = 0; i < request["threads"].get<std::size_t>(); ++i) {
     threads.emplace_back([&] {
       for (std::size_t line = next++; line < lines.size(); line = next++) {
-        const auto submitted = std::chrono::steady_clock::now();
         translate_trt::SubmitOptions given;
         given.search = options;
         auto job = translator.try_submit({lines[line]}, given);
@@ -280,16 +263,14 @@ json translate_by_threads(const Translator& translator, const json& request) {
         } else {
           failures[line] = result.error();
         }
-        latencies[line] = Seconds(std::chrono::steady_clock::now() - submitted).count();
       }
     });
   }
   for (auto& thread : threads) thread.join();
-  const double seconds = Seconds(std::chrono::steady_clock::now() - begin).count();
   for (const auto& failure : failures) {
     if (failure) return as_json(*failure);
   }
-  return {{"seconds", seconds}, {"found", as_json(found)}, {"latencies", latencies}};
+  return {{"found", as_json(found)}};
 }
 
 json translate_and_cancel(const Translator& translator, const json& request) {
