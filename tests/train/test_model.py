@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -120,26 +121,40 @@ def copy_attention(ours: MultiHeadAttention, theirs: nn.MultiheadAttention) -> N
         theirs.out_proj.bias.copy_(ours.output.bias)
 
 
-def random_parameters(module: nn.Module) -> None:
-    for parameter in module.parameters():
-        nn.init.normal_(parameter, std=0.3)
-
-
-@pytest.mark.parametrize("norm", ["post", "pre"])
-@pytest.mark.parametrize(("d_model", "d_ff", "heads"), [(16, 24, 4), (32, 64, 8), (12, 48, 1)])
-def test_encoder_layer_is_torchs(d_model: int, d_ff: int, heads: int, norm: str) -> None:
+def layers(
+    kind: type[EncoderLayer | DecoderLayer], d_model: int, d_ff: int, heads: int, norm: str
+) -> tuple[Any, Any]:
+    """Return a layer of random weights, and torch.nn's with the same ones."""
     torch.manual_seed(1)
     config = ModelConfig(d_model=d_model, d_ff=d_ff, heads=heads, dropout=0.0, norm=norm)
-    ours = EncoderLayer(config).eval()
-    random_parameters(ours)
-    theirs = nn.TransformerEncoderLayer(
-        d_model, heads, d_ff, dropout=0.0, batch_first=True, norm_first=norm == "pre"
-    )
+    ours: Any = kind(config).eval()
+    for parameter in ours.parameters():
+        nn.init.normal_(parameter, std=0.3)
+    theirs: Any = (
+        nn.TransformerEncoderLayer if kind is EncoderLayer else nn.TransformerDecoderLayer
+    )(d_model, heads, d_ff, dropout=0.0, batch_first=True, norm_first=norm == "pre")
     copy_attention(ours.self_attention, theirs.self_attn)
+    norms = [ours.self_attention_norm, ours.feed_forward_norm]
+    if kind is DecoderLayer:
+        copy_attention(ours.cross_attention, theirs.multihead_attn)
+        norms.insert(1, ours.cross_attention_norm)
     theirs.linear1.load_state_dict(ours.feed_forward.inner.state_dict())
     theirs.linear2.load_state_dict(ours.feed_forward.outer.state_dict())
-    theirs.norm1.load_state_dict(ours.self_attention_norm.norm.state_dict())
-    theirs.norm2.load_state_dict(ours.feed_forward_norm.norm.state_dict())
+    for number, one in enumerate(norms, 1):
+        getattr(theirs, f"norm{number}").load_state_dict(one.norm.state_dict())
+    return ours, theirs
+
+
+NORMS = pytest.mark.parametrize("norm", ["post", "pre"])
+SHAPES = pytest.mark.parametrize(
+    ("d_model", "d_ff", "heads"), [(16, 24, 4), (32, 64, 8), (12, 48, 1)]
+)
+
+
+@NORMS
+@SHAPES
+def test_encoder_layer_is_torchs(d_model: int, d_ff: int, heads: int, norm: str) -> None:
+    ours, theirs = layers(EncoderLayer, d_model, d_ff, heads, norm)
     x, lengths = torch.randn(3, 7, d_model), torch.tensor([7, 4, 1])
     inside = torch.arange(7) < lengths[:, None]
     expected = theirs(x, src_key_padding_mask=~inside)  # in training mode: no fast path
@@ -147,28 +162,12 @@ def test_encoder_layer_is_torchs(d_model: int, d_ff: int, heads: int, norm: str)
     torch.testing.assert_close(found[inside], expected[inside], atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("norm", ["post", "pre"])
-@pytest.mark.parametrize(("d_model", "d_ff", "heads"), [(16, 24, 4), (32, 64, 8)])
+@NORMS
+@SHAPES
 def test_decoder_layer_is_torchs(d_model: int, d_ff: int, heads: int, norm: str) -> None:
-    torch.manual_seed(2)
-    config = ModelConfig(d_model=d_model, d_ff=d_ff, heads=heads, dropout=0.0, norm=norm)
-    ours = DecoderLayer(config).eval()
-    random_parameters(ours)
-    theirs = nn.TransformerDecoderLayer(
-        d_model, heads, d_ff, dropout=0.0, batch_first=True, norm_first=norm == "pre"
-    )
-    copy_attention(ours.self_attention, theirs.self_attn)
-    copy_attention(ours.cross_attention, theirs.multihead_attn)
-    theirs.linear1.load_state_dict(ours.feed_forward.inner.state_dict())
-    theirs.linear2.load_state_dict(ours.feed_forward.outer.state_dict())
-    theirs.norm1.load_state_dict(ours.self_attention_norm.norm.state_dict())
-    theirs.norm2.load_state_dict(ours.cross_attention_norm.norm.state_dict())
-    theirs.norm3.load_state_dict(ours.feed_forward_norm.norm.state_dict())
-    x, memory, lengths = (
-        torch.randn(3, 6, d_model),
-        torch.randn(3, 5, d_model),
-        torch.tensor([5, 2, 3]),
-    )
+    ours, theirs = layers(DecoderLayer, d_model, d_ff, heads, norm)
+    x, memory = torch.randn(3, 6, d_model), torch.randn(3, 5, d_model)
+    lengths = torch.tensor([5, 2, 3])
     hidden = torch.arange(5) >= lengths[:, None]
     causal = nn.Transformer.generate_square_subsequent_mask(6)
     expected = theirs(x, memory, tgt_mask=causal, memory_key_padding_mask=hidden)
