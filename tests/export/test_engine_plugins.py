@@ -327,18 +327,6 @@ def named(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-@pytest.mark.parametrize("strip", ["strip_weights", "version_compatible"])
-def test_options_that_plugins_exclude(strip: str) -> None:
-    with pytest.raises(OptionError, match=strip):
-        EngineOptions(plugins=True, **{strip: True})
-
-
-def test_tensorrt_rtx_has_no_such_plugins() -> None:
-    with pytest.raises(OptionError, match="cuda target"):
-        EngineOptions(plugins=True).check_package("tensorrt_rtx")
-    EngineOptions(plugins=True).check_package("tensorrt")
-
-
 @pytest.mark.parametrize(
     ("capability", "level", "expected"),
     [("9.0", "none", 90), ("12.1", "same_compute_capability", 121), ("8.9", "ampere_plus", 80),

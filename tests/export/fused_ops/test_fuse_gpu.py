@@ -224,7 +224,7 @@ def test_other_heads_are_left_alone() -> None:
     assert_left_alone(FuseGpuOps(), heads_of({"x": [SIZE, 4]}), sizes)
 
 
-# ---- embedding and bias ----
+# ---- embedding ----
 
 
 def embedded(fp16: bool = True) -> ir.Model:
@@ -257,30 +257,3 @@ def test_embedding_of_the_source() -> None:
     left = assert_rewrites(FuseGpuOps(), embedded(), 1)
     assert left == {"GpuEmbedSourceCast": 1, "Cast": 1}
     assert assert_rewrites(FuseGpuOps(), embedded(fp16=False), 1) == {"GpuEmbedSource": 1}
-
-
-@pytest.mark.parametrize("hidden", [0, 1])
-def test_bias_of_the_source(hidden: int) -> None:
-    shown = [node("Sub", "source_lengths hidden", "shown")] if hidden else []
-    model = build(
-        [
-            node("Shape", "source_ids", "sizes", start=1, end=2),
-            node("Squeeze", "sizes", "size"),
-            node("Range", "zero size one", "positions"),
-            *shown,
-            node("Unsqueeze", f"{'shown' if hidden else 'source_lengths'} second", "ends"),
-            node("GreaterOrEqual", "positions ends", "is_padding"),
-            node("Where", "is_padding masked visible", "row"),
-            node("Unsqueeze", "row middle", "source_bias"),
-        ],
-        {"source_ids": ["N", "S"], "source_lengths": ["N"]},
-        {"source_bias": ["N", 1, 1, "S"]},
-        {
-            "zero": np.array(0), "one": np.array(1), "second": np.array([1]),
-            "middle": np.array([1, 2]), "masked": np.array(MASKED, np.float32),
-            "visible": np.array(0, np.float32), "hidden": np.array(1),
-        },
-        STATIC_OPSET,
-        types={"source_ids": "int", "source_lengths": "int"},
-    )  # fmt: skip
-    assert assert_rewrites(FuseGpuOps(), model, 1) == {"SourceBias": 1}
