@@ -11,20 +11,9 @@ namespace translate_trt::runtime {
 
 namespace {
 
-TT_SAME_CALL(CublasLt, create, cublasLtCreate);
-TT_SAME_CALL(CublasLt, destroy, cublasLtDestroy);
-TT_SAME_CALL(CublasLt, create_operation, cublasLtMatmulDescCreate);
-TT_SAME_CALL(CublasLt, destroy_operation, cublasLtMatmulDescDestroy);
-TT_SAME_CALL(CublasLt, set_operation, cublasLtMatmulDescSetAttribute);
-TT_SAME_CALL(CublasLt, create_layout, cublasLtMatrixLayoutCreate);
-TT_SAME_CALL(CublasLt, destroy_layout, cublasLtMatrixLayoutDestroy);
-TT_SAME_CALL(CublasLt, set_layout, cublasLtMatrixLayoutSetAttribute);
-TT_SAME_CALL(CublasLt, create_preference, cublasLtMatmulPreferenceCreate);
-TT_SAME_CALL(CublasLt, destroy_preference, cublasLtMatmulPreferenceDestroy);
-TT_SAME_CALL(CublasLt, set_preference, cublasLtMatmulPreferenceSetAttribute);
-TT_SAME_CALL(CublasLt, choose, cublasLtMatmulAlgoGetHeuristic);
-TT_SAME_CALL(CublasLt, matmul, cublasLtMatmul);
-TT_SAME_CALL(CublasLt, version, cublasLtGetVersion);
+#define TT_SAME(member, name, parameters) TT_SAME_CALL(CublasLt, member, name, #name)
+TT_CUBLASLT_FUNCTIONS(TT_SAME)
+TT_SAME_CALL(CublasLt, version, cublasLtGetVersion, "cublasLtGetVersion")
 
 static_assert(cublaslt::kSuccess == CUBLAS_STATUS_SUCCESS);
 static_assert(cublaslt::kNotSupported == CUBLAS_STATUS_NOT_SUPPORTED);

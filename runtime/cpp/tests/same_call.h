@@ -1,6 +1,8 @@
 // Comparison of the runtime's own declarations of a library's functions with those of its header.
 #pragma once
 
+#include <string_view>
+
 namespace translate_trt::runtime {
 
 // Whether two functions take as many arguments, of the same sizes, and return as much.
@@ -18,7 +20,10 @@ struct SameCall<One (*)(Ones...), Other (*)(Others...)> {
   }
 };
 
-#define TT_SAME_CALL(table, member, function) \
-  static_assert(SameCall<decltype(table::member), decltype(&function)>::same())
+// text: the name that is loaded, which the header may not rename, as to a later version.
+#define TT_TEXT(name) #name
+#define TT_SAME_CALL(table, member, function, text)                              \
+  static_assert(SameCall<decltype(table::member), decltype(&function)>::same()); \
+  static_assert(std::string_view(TT_TEXT(function)) == text);
 
 }  // namespace translate_trt::runtime

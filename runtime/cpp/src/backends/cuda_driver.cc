@@ -28,9 +28,9 @@ CudaDriver load(const std::string& path) {
     throw no_gpu(error.what());
   }
   CudaDriver driver;
-#define TT_CUDA_FIND(member, name, parameters) find(library, path, name, driver.member, true);
+#define TT_CUDA_FIND(member, name, parameters) find(library, path, #name, driver.member, true);
 #define TT_CUDA_FIND_LATER(member, name, parameters) \
-  find(library, path, name, driver.member, false);
+  find(library, path, #name, driver.member, false);
   TT_CUDA_FUNCTIONS(TT_CUDA_FIND)
   TT_CUDA_LATER_FUNCTIONS(TT_CUDA_FIND_LATER)
 #undef TT_CUDA_FIND

@@ -93,52 +93,52 @@ inline void* const kParameterBlockSize = reinterpret_cast<void*>(2);
 // CALL(member, exported name, parameters) for every function. The youngest is
 // cuGraphInstantiateWithFlags, of the drivers of CUDA 11.4 (470).
 #define TT_CUDA_FUNCTIONS(CALL)                                                                    \
-  CALL(init, "cuInit", (unsigned int))                                                             \
-  CALL(error_text, "cuGetErrorString", (cuda::Result, const char**))                               \
-  CALL(count_devices, "cuDeviceGetCount", (int*))                                                  \
-  CALL(get_device, "cuDeviceGet", (cuda::Device*, int))                                            \
-  CALL(device_name, "cuDeviceGetName", (char*, int, cuda::Device))                                 \
-  CALL(device_attribute, "cuDeviceGetAttribute", (int*, int, cuda::Device))                        \
-  CALL(retain_context, "cuDevicePrimaryCtxRetain", (cuda::Context*, cuda::Device))                 \
-  CALL(release_context, "cuDevicePrimaryCtxRelease_v2", (cuda::Device))                            \
-  CALL(set_context, "cuCtxSetCurrent", (cuda::Context))                                            \
-  CALL(push_context, "cuCtxPushCurrent_v2", (cuda::Context))                                       \
-  CALL(pop_context, "cuCtxPopCurrent_v2", (cuda::Context*))                                        \
-  CALL(create_stream, "cuStreamCreate", (cuda::Stream*, unsigned int))                             \
-  CALL(destroy_stream, "cuStreamDestroy_v2", (cuda::Stream))                                       \
-  CALL(wait_for_stream, "cuStreamSynchronize", (cuda::Stream))                                     \
-  CALL(create_event, "cuEventCreate", (cuda::Event*, unsigned int))                                \
-  CALL(destroy_event, "cuEventDestroy_v2", (cuda::Event))                                          \
-  CALL(record_event, "cuEventRecord", (cuda::Event, cuda::Stream))                                 \
-  CALL(wait_for_event, "cuEventSynchronize", (cuda::Event))                                        \
-  CALL(begin_capture, "cuStreamBeginCapture_v2", (cuda::Stream, int))                              \
-  CALL(end_capture, "cuStreamEndCapture", (cuda::Stream, cuda::Graph*))                            \
-  CALL(destroy_graph, "cuGraphDestroy", (cuda::Graph))                                             \
-  CALL(instantiate, "cuGraphInstantiateWithFlags",                                                 \
+  CALL(init, cuInit, (unsigned int))                                                               \
+  CALL(error_text, cuGetErrorString, (cuda::Result, const char**))                                 \
+  CALL(count_devices, cuDeviceGetCount, (int*))                                                    \
+  CALL(get_device, cuDeviceGet, (cuda::Device*, int))                                              \
+  CALL(device_name, cuDeviceGetName, (char*, int, cuda::Device))                                   \
+  CALL(device_attribute, cuDeviceGetAttribute, (int*, int, cuda::Device))                          \
+  CALL(retain_context, cuDevicePrimaryCtxRetain, (cuda::Context*, cuda::Device))                   \
+  CALL(release_context, cuDevicePrimaryCtxRelease_v2, (cuda::Device))                              \
+  CALL(set_context, cuCtxSetCurrent, (cuda::Context))                                              \
+  CALL(push_context, cuCtxPushCurrent_v2, (cuda::Context))                                         \
+  CALL(pop_context, cuCtxPopCurrent_v2, (cuda::Context*))                                          \
+  CALL(create_stream, cuStreamCreate, (cuda::Stream*, unsigned int))                               \
+  CALL(destroy_stream, cuStreamDestroy_v2, (cuda::Stream))                                         \
+  CALL(wait_for_stream, cuStreamSynchronize, (cuda::Stream))                                       \
+  CALL(create_event, cuEventCreate, (cuda::Event*, unsigned int))                                  \
+  CALL(destroy_event, cuEventDestroy_v2, (cuda::Event))                                            \
+  CALL(record_event, cuEventRecord, (cuda::Event, cuda::Stream))                                   \
+  CALL(wait_for_event, cuEventSynchronize, (cuda::Event))                                          \
+  CALL(begin_capture, cuStreamBeginCapture_v2, (cuda::Stream, int))                                \
+  CALL(end_capture, cuStreamEndCapture, (cuda::Stream, cuda::Graph*))                              \
+  CALL(destroy_graph, cuGraphDestroy, (cuda::Graph))                                               \
+  CALL(instantiate, cuGraphInstantiateWithFlags,                                                   \
        (cuda::GraphExec*, cuda::Graph, unsigned long long))                                        \
-  CALL(destroy_executable, "cuGraphExecDestroy", (cuda::GraphExec))                                \
-  CALL(launch_graph, "cuGraphLaunch", (cuda::GraphExec, cuda::Stream))                             \
-  CALL(memory_info, "cuMemGetInfo_v2", (std::size_t*, std::size_t*))                               \
-  CALL(allocate, "cuMemAlloc_v2", (cuda::Address*, std::size_t))                                   \
-  CALL(free, "cuMemFree_v2", (cuda::Address))                                                      \
-  CALL(allocate_pinned, "cuMemHostAlloc", (void**, std::size_t, unsigned int))                     \
-  CALL(free_pinned, "cuMemFreeHost", (void*))                                                      \
-  CALL(copy_in, "cuMemcpyHtoDAsync_v2", (cuda::Address, const void*, std::size_t, cuda::Stream))   \
-  CALL(copy_out, "cuMemcpyDtoHAsync_v2", (void*, cuda::Address, std::size_t, cuda::Stream))        \
-  CALL(copy, "cuMemcpyDtoDAsync_v2", (cuda::Address, cuda::Address, std::size_t, cuda::Stream))    \
-  CALL(copy_2d, "cuMemcpy2DAsync_v2", (const cuda::Copy2d*, cuda::Stream))                         \
-  CALL(fill, "cuMemsetD8Async", (cuda::Address, unsigned char, std::size_t, cuda::Stream))         \
-  CALL(load_module, "cuModuleLoadData", (cuda::Module*, const void*))                              \
-  CALL(unload_module, "cuModuleUnload", (cuda::Module))                                            \
-  CALL(get_function, "cuModuleGetFunction", (cuda::Function*, cuda::Module, const char*))          \
-  CALL(function_attribute, "cuFuncSetAttribute", (cuda::Function, int, int))                       \
-  CALL(launch, "cuLaunchKernel",                                                                   \
+  CALL(destroy_executable, cuGraphExecDestroy, (cuda::GraphExec))                                  \
+  CALL(launch_graph, cuGraphLaunch, (cuda::GraphExec, cuda::Stream))                               \
+  CALL(memory_info, cuMemGetInfo_v2, (std::size_t*, std::size_t*))                                 \
+  CALL(allocate, cuMemAlloc_v2, (cuda::Address*, std::size_t))                                     \
+  CALL(free, cuMemFree_v2, (cuda::Address))                                                        \
+  CALL(allocate_pinned, cuMemHostAlloc, (void**, std::size_t, unsigned int))                       \
+  CALL(free_pinned, cuMemFreeHost, (void*))                                                        \
+  CALL(copy_in, cuMemcpyHtoDAsync_v2, (cuda::Address, const void*, std::size_t, cuda::Stream))     \
+  CALL(copy_out, cuMemcpyDtoHAsync_v2, (void*, cuda::Address, std::size_t, cuda::Stream))          \
+  CALL(copy, cuMemcpyDtoDAsync_v2, (cuda::Address, cuda::Address, std::size_t, cuda::Stream))      \
+  CALL(copy_2d, cuMemcpy2DAsync_v2, (const cuda::Copy2d*, cuda::Stream))                           \
+  CALL(fill, cuMemsetD8Async, (cuda::Address, unsigned char, std::size_t, cuda::Stream))           \
+  CALL(load_module, cuModuleLoadData, (cuda::Module*, const void*))                                \
+  CALL(unload_module, cuModuleUnload, (cuda::Module))                                              \
+  CALL(get_function, cuModuleGetFunction, (cuda::Function*, cuda::Module, const char*))            \
+  CALL(function_attribute, cuFuncSetAttribute, (cuda::Function, int, int))                         \
+  CALL(launch, cuLaunchKernel,                                                                     \
        (cuda::Function, unsigned int, unsigned int, unsigned int, unsigned int, unsigned int,      \
         unsigned int, unsigned int, cuda::Stream, void**, void**))
 
 // Functions that are null in older drivers.
 #define TT_CUDA_LATER_FUNCTIONS(CALL)                                                              \
-  CALL(launch_with, "cuLaunchKernelEx", /* CUDA 11.8 */                                            \
+  CALL(launch_with, cuLaunchKernelEx, /* CUDA 11.8 */                                              \
        (const cuda::LaunchConfig*, cuda::Function, void**, void**))
 // clang-format on
 

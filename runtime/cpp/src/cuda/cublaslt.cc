@@ -42,7 +42,7 @@ CublasLt load_cublaslt() {
     throw backend_error("the installed cuBLASLt has no function " + std::string(name) + kInstall);
   };
   CublasLt found;
-#define TT_CUBLASLT_FIND(member, name, parameters) find(name, found.member);
+#define TT_CUBLASLT_FIND(member, name, parameters) find(#name, found.member);
   TT_CUBLASLT_FUNCTIONS(TT_CUBLASLT_FIND)
 #undef TT_CUBLASLT_FIND
   find("cublasLtGetVersion", found.version);

@@ -53,25 +53,25 @@ struct Heuristic {
 // clang-format off
 // CALL(member, exported name, parameters) for every function that returns a status.
 #define TT_CUBLASLT_FUNCTIONS(CALL)                                                                \
-  CALL(create, "cublasLtCreate", (cublaslt::Handle*))                                              \
-  CALL(destroy, "cublasLtDestroy", (cublaslt::Handle))                                             \
-  CALL(create_operation, "cublasLtMatmulDescCreate", (cublaslt::Operation*, int, int))             \
-  CALL(destroy_operation, "cublasLtMatmulDescDestroy", (cublaslt::Operation))                      \
-  CALL(set_operation, "cublasLtMatmulDescSetAttribute",                                            \
+  CALL(create, cublasLtCreate, (cublaslt::Handle*))                                                \
+  CALL(destroy, cublasLtDestroy, (cublaslt::Handle))                                               \
+  CALL(create_operation, cublasLtMatmulDescCreate, (cublaslt::Operation*, int, int))               \
+  CALL(destroy_operation, cublasLtMatmulDescDestroy, (cublaslt::Operation))                        \
+  CALL(set_operation, cublasLtMatmulDescSetAttribute,                                              \
        (cublaslt::Operation, int, const void*, std::size_t))                                       \
-  CALL(create_layout, "cublasLtMatrixLayoutCreate",                                                \
+  CALL(create_layout, cublasLtMatrixLayoutCreate,                                                  \
        (cublaslt::Layout*, int, std::uint64_t, std::uint64_t, std::int64_t))                       \
-  CALL(destroy_layout, "cublasLtMatrixLayoutDestroy", (cublaslt::Layout))                          \
-  CALL(set_layout, "cublasLtMatrixLayoutSetAttribute",                                             \
+  CALL(destroy_layout, cublasLtMatrixLayoutDestroy, (cublaslt::Layout))                            \
+  CALL(set_layout, cublasLtMatrixLayoutSetAttribute,                                               \
        (cublaslt::Layout, int, const void*, std::size_t))                                          \
-  CALL(create_preference, "cublasLtMatmulPreferenceCreate", (cublaslt::Preference*))               \
-  CALL(destroy_preference, "cublasLtMatmulPreferenceDestroy", (cublaslt::Preference))              \
-  CALL(set_preference, "cublasLtMatmulPreferenceSetAttribute",                                     \
+  CALL(create_preference, cublasLtMatmulPreferenceCreate, (cublaslt::Preference*))                 \
+  CALL(destroy_preference, cublasLtMatmulPreferenceDestroy, (cublaslt::Preference))                \
+  CALL(set_preference, cublasLtMatmulPreferenceSetAttribute,                                       \
        (cublaslt::Preference, int, const void*, std::size_t))                                      \
-  CALL(choose, "cublasLtMatmulAlgoGetHeuristic",                                                   \
+  CALL(choose, cublasLtMatmulAlgoGetHeuristic,                                                     \
        (cublaslt::Handle, cublaslt::Operation, cublaslt::Layout, cublaslt::Layout,                 \
         cublaslt::Layout, cublaslt::Layout, cublaslt::Preference, int, cublaslt::Heuristic*, int*)) \
-  CALL(matmul, "cublasLtMatmul",                                                                   \
+  CALL(matmul, cublasLtMatmul,                                                                     \
        (cublaslt::Handle, cublaslt::Operation, const void*, const void*, cublaslt::Layout,         \
         const void*, cublaslt::Layout, const void*, const void*, cublaslt::Layout, void*,          \
         cublaslt::Layout, const cublaslt::Algorithm*, void*, std::size_t, cuda::Stream))
