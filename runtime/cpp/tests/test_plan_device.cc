@@ -291,58 +291,6 @@ void test_a_search_on_plans() {
   CHECK(fixture.cuda.calls["cuGraphLaunch"] > 0 && fixture.messages.empty());
 }
 
-void test_the_launches_of_a_step() {
-  PlanFixture fixture;
-  const auto backend = fixture.load();
-  in_a_worker([&] {
-    const auto batch = backend->batch(greedy(), 2);
-    batch->update({}, traced_sources({9, 9}));
-    fixture.cuda.take_history();
-    const Tokens forced = {50, kFree, kFree};
-    batch->step({forced});  // one step
-  });
-  std::vector<std::string> launches;
-  for (const std::string& call : fixture.cuda.take_history()) {
-    const std::string function = call.substr(0, call.find('('));
-    if (function == "cuLaunchKernel" || function == "cublasLtMatmul") launches.push_back(call);
-    if (function == "cuMemsetD8Async") launches.push_back("fill" + call.substr(call.find(',')));
-  }
-  launches.resize(std::min<std::size_t>(5, launches.size()));
-  const std::string stream = launches[0].substr(launches[0].rfind("stream"));
-  CHECK(launches ==
-        std::vector<std::string>({"fill, 0, 64, " + stream, "cublasLtMatmul(3, 2, 4, 6)",
-                                  "cuLaunchKernel(copy_kernel, 1, 8, 1, 128, 0, " + stream,
-                                  "cuLaunchKernel(sums_kernel, 1, 2, 3, 64, 65536, " + stream,
-                                  "cuLaunchKernel(step_kernel, 3, 1, 1, 64, 0, " + stream}));
-}
-
-std::vector<std::string> run_kernels;
-
-void test_kernels_of_other_languages() {
-  PlanFixture fixture;
-  fixture.cuda.kernels.erase("sums_kernel");
-  run_kernels = {};
-  fixture.cuda.other_kernels = [](const char* image, const char* name, const unsigned* grid,
-                                  unsigned threads, unsigned shared, const void* parameters,
-                                  std::size_t size) {
-    const FakeLaunch launch = {grid[0],
-                               grid[1],
-                               grid[2],
-                               threads,
-                               1,
-                               1,
-                               shared,
-                               nullptr,
-                               {static_cast<const std::byte*>(parameters),
-                                static_cast<const std::byte*>(parameters) + size}};
-    check_sums(launch)();
-    run_kernels.push_back(std::string(image) + ": " + name);
-  };
-  const auto backend = fixture.load();
-  in_a_worker([&] { run_steps(*backend, 1); });
-  CHECK(!run_kernels.empty() && run_kernels[0] == "cubin 86 of sums: sums_kernel");
-}
-
 void test_captured_plans() {
   PlanFixture fixture;
   const auto backend = fixture.load();
@@ -618,8 +566,6 @@ void test_damaged_weights_are_refused() {
 void test_plan_device() {
   test_a_machine_without_cublaslt();
   test_a_search_on_plans();
-  test_the_launches_of_a_step();
-  test_kernels_of_other_languages();
   test_captured_plans();
   test_workers_share_weights_and_kernels();
   test_translating_with_plans();

@@ -164,9 +164,11 @@ void test_out_of_memory() {
 // A failed device is freed, and the next batch has a new one.
 void test_every_call_says_what_failed() {
   for (const char* function :
-       {"cuCtxSetCurrent", "cuCtxPushCurrent", "cuDeviceGetAttribute", "cuStreamCreate",
-        "cuMemcpyHtoDAsync", "cuLaunchKernel", "cuMemsetD8Async", "cuEventCreate", "cuEventRecord",
-        "cuEventSynchronize", "cuGraphLaunch"}) {
+       {"cuDeviceGet", "cuDevicePrimaryCtxRetain", "cuCtxSetCurrent", "cuCtxPushCurrent",
+        "cuDeviceGetAttribute", "cuMemGetInfo", "cuStreamCreate", "cuModuleGetFunction",
+        "cuMemAlloc", "cuMemHostAlloc", "cuMemcpyHtoDAsync", "cuMemcpyDtoHAsync", "cuLaunchKernel",
+        "cuMemsetD8Async", "cuEventCreate", "cuEventRecord", "cuEventSynchronize",
+        "cuGraphLaunch"}) {
     EngineFixture fixture;
     in_a_worker([&] {
       fixture.cuda.failing[function] = kRefused;
