@@ -6,23 +6,18 @@ import random
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from numpy.typing import NDArray
 from support.compiled import compile_once
 from support.models import lively_model, save_model
 from support.shared import SharedFiles
 from support.translations import assert_same, random_sources, share_of_same
 
 from translate_trt.export.build_options import BuildOptions
-from translate_trt.runtime import reference
 from translate_trt.runtime.bundle.contract import unscored
 from translate_trt.runtime.options import SearchOptions
-from translate_trt.runtime.reference import Batch, Sentence
 from translate_trt.runtime.text.tokenizer import Tokenizer
 from translate_trt.runtime.translator import Translator
 from translate_trt.train.checkpoint import Checkpoint, open_checkpoint
-from translate_trt.train.config import END, START
 from translate_trt.train.model import Transformer
 from translate_trt.train.search import beam_search
 
@@ -64,24 +59,6 @@ def test_equal_to_the_reference(
     sources = random_sources(24)
     found = translator.translate_ids(sources, options)
     assert_same(found, beam_search(model, sources, options))
-
-
-@pytest.mark.usefixtures("without_library")
-@pytest.mark.parametrize("batch_tokens", [64, 2000])
-def test_options_of_one_beam_size_share_a_batch(
-    batch_tokens: int, translator: Translator, compiled_bundle: Path
-) -> None:
-    mixed = [one for one in OPTIONS if one.beam_size == 4 and not one.return_attention]
-    assert len(mixed) > 6
-    sources = random_sources(3 * len(mixed), seed=5)
-    own = [mixed[index % len(mixed)] for index in range(len(sources))]
-    plain = Translator(compiled_bundle, "onnx-fp32", threads=1, batch_tokens=batch_tokens)
-    assert plain._reference is not None
-    found = plain._reference.reference.translate(
-        [Sentence(source, (), one) for source, one in zip(sources, own, strict=True)]
-    )
-    for together, source, one in zip(found, sources, own, strict=True):
-        assert_same([together], translator.translate_ids([source], one))
 
 
 @pytest.mark.parametrize(
@@ -172,62 +149,13 @@ def test_results_do_not_depend_on_the_batch(
     assert_same(found, beam_search(model, sources, options, unscored_prefixes(prefixes)))
 
 
-@pytest.mark.usefixtures("without_library")
-@pytest.mark.parametrize("target", ["onnx-fp32", "onnx-int8"])
-def test_a_cache_that_grows_and_one_large_from_the_start(
-    target: str, compiled_bundle: Path, monkeypatch: pytest.MonkeyPatch
+def test_translations_end_where_the_table_of_positions_does(
+    translator: Translator, model: Transformer
 ) -> None:
-    translator = Translator(compiled_bundle, target, threads=1, batch_tokens=250)
-    options = SearchOptions(beam_size=6, num_hypotheses=6, min_length=40, max_length=60)
-    sources, found, grown = random_sources(24, seed=4), {}, {}
-    grow = Batch._grow
-    for first in (12, 6 * 61):
-        sizes: list[int] = []
-
-        def counted(self: Batch, full: NDArray[np.bool_], sizes: list[int] = sizes) -> None:
-            grow(self, full)
-            sizes.append(self._inputs["ancestry"].shape[2])
-
-        def slots(needed: int, first: int = first) -> int:
-            return -(-needed // first) * first
-
-        monkeypatch.setattr(reference, "_slot_capacity", slots)
-        monkeypatch.setattr(Batch, "_grow", counted)
-        found[first] = translator.translate_ids(sources, options)
-        grown[first] = sizes
-    if target == "onnx-fp32":
-        assert_same(found[12], found[6 * 61])
-    # Sums over more masked slots round differently, which can change 8-bit values.
-    assert share_of_same(*found.values()) >= 0.9
-    assert len(set(grown[12])) > 2
-    assert grown[6 * 61] == []
-    assert max(grown[12]) < 0.8 * 6 * 60  # beams of one model share their past
-
-
-@pytest.mark.usefixtures("without_library")
-def test_a_sentence_that_is_done_waits_at_the_last_position_there_is(
-    compiled_bundle: Path, model: Transformer
-) -> None:
-    # The table of positions ends with the longest target. A sentence that ends there and sentences
-    # that ended long before stay in the same batch.
-    translator = Translator(compiled_bundle, "onnx-fp32", threads=1, batch_tokens=10_000)
     longest = translator.manifest.limits.max_target_length
-    assert translator._reference is not None
-    plain = translator._reference.reference
     sources = random_sources(6, seed=3, longest=12)
-    for minimum in (0, longest):
+    for minimum in (0, longest):  # with 0, sentences that have ended stay in the batch
         options = SearchOptions(min_length=minimum, max_length=longest, num_hypotheses=2)
-        found = translator.translate_ids(sources, options)
-        assert_same(found, beam_search(model, sources, options))
-        limits = [longest, 1, 2, 3, 4, 5]
-        sentences = [
-            Sentence(source, (), SearchOptions(min_length=min(minimum, limit), max_length=limit))
-            for source, limit in zip(sources, limits, strict=True)
-        ]
-        batch = Batch(plain._graphs, plain._contract, sentences, START, END)
-        for _ in range(longest + 3):
-            batch.step()
-            assert not np.isnan(batch.history[-1][2]).any()
-        assert batch.is_done
-        assert (batch.lengths <= limits).all()
-        assert all(batch.hypotheses(row) for row in range(6))
+        assert_same(
+            translator.translate_ids(sources, options), beam_search(model, sources, options)
+        )
