@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import onnx_ir as ir
 import pytest
 from onnx import NodeProto
@@ -17,17 +19,17 @@ OUT: Axes = [None] * 4
 
 def attention(
     *more: NodeProto, opset: int = 23, outputs: tuple[str, ...] = ("y",), operands: str = "s bias",
-    inputs: dict[str, Axes] = INPUTS, infer: bool = True,
+    inputs: dict[str, Axes] = INPUTS, perm: Sequence[int] = (0, 1, 3, 2), axis: int = -1,
 ) -> ir.Model:  # fmt: skip
     nodes = [
-        node("Transpose", "k", "kt", perm=[0, 1, 3, 2]),
+        node("Transpose", "k", "kt", perm=perm),
         node("MatMul", "q kt", "s"),
         node("Add", operands, "biased"),
-        node("Softmax", "biased", "w", axis=-1),
+        node("Softmax", "biased", "w", axis=axis),
         node("MatMul", "w v", "y"),
         *more,
     ]
-    return build(nodes, inputs, dict.fromkeys(outputs, OUT), opset=opset, infer=infer)
+    return build(nodes, inputs, dict.fromkeys(outputs, [None] * len(perm)), opset=opset)
 
 
 @pytest.mark.parametrize("opset", [23, 24])
@@ -68,23 +70,12 @@ def test_three_axes_are_refused() -> None:
     inputs: dict[str, Axes] = {
         "q": ["N", "T", 8], "k": ["N", "S", 8], "v": ["N", "S", 8], "bias": ["N", 1, "S"],
     }  # fmt: skip
-    nodes = [
-        node("Transpose", "k", "kt", perm=[0, 2, 1]), node("MatMul", "q kt", "s"),
-        node("Add", "s bias", "biased"), node("Softmax", "biased", "w", axis=-1),
-        node("MatMul", "w v", "y"),
-    ]  # fmt: skip
-    model = build(nodes, inputs, {"y": [None] * 3}, opset=23)
     reason = "queries, keys and values are not known to be [N, H, T, D]"
-    assert_left_alone(FuseAttention(), model, reason)
+    assert_left_alone(FuseAttention(), attention(inputs=inputs, perm=[0, 2, 1]), reason)
 
 
 def test_softmax_over_another_axis_is_no_attention() -> None:
-    nodes = [
-        node("Transpose", "k", "kt", perm=[0, 1, 3, 2]), node("MatMul", "q kt", "s"),
-        node("Add", "s bias", "biased"), node("Softmax", "biased", "w", axis=1),
-        node("MatMul", "w v", "y"),
-    ]  # fmt: skip
-    assert_left_alone(FuseAttention(), build(nodes, INPUTS, {"y": OUT}, opset=23))
+    assert_left_alone(FuseAttention(), attention(axis=1))
 
 
 @pytest.mark.parametrize(
