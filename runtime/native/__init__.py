@@ -12,7 +12,8 @@ from pathlib import Path
 
 from translate_trt.runtime.compiled_libraries import NONE, find_library
 from translate_trt.runtime.errors import BackendError
-from translate_trt.runtime.native.abi import FUNCTIONS
+from translate_trt.runtime.native.abi import FUNCTIONS, Status
+from translate_trt.runtime.native.values import check
 from translate_trt.runtime.version import version
 
 log = logging.getLogger("translate_trt")
@@ -90,7 +91,7 @@ def missing_library(what: str) -> str:
 
 @functools.cache
 def open_library(path: Path) -> ctypes.CDLL:
-    """Load the library and declare the types of its functions.
+    """Load the library and declare the types of its functions, which raise the errors of a status.
 
     Raises:
         BackendError: The file does not load, or is a library of another version.
@@ -101,6 +102,8 @@ def open_library(path: Path) -> ctypes.CDLL:
         for name, (returned, taken) in FUNCTIONS.items():
             function = getattr(opened, name)
             function.restype, function.argtypes = returned, taken
+            if returned is Status:
+                function.errcheck = lambda status, *_: check(opened, status.value)
     except (OSError, AttributeError) as error:
         raise BackendError(
             f"{path} does not load as libtranslate_trt of this version: {error}. {remedy}"

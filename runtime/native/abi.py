@@ -238,13 +238,17 @@ class EngineMemory(ctypes.Structure):
     )
 
 
-_STATUS = c_int32
+class Status(c_int32):
+    """`tt_status`; `open_library` makes functions that return one raise errors."""
+
+
+_STATUS = Status
 _HANDLE = c_void_p
 #: Return type and argument types of each function.
 FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "tt_last_error": (c_char_p, ()),
     "tt_version": (c_char_p, ()),
-    "tt_device_fail": (_STATUS, (_STATUS, c_char_p)),
+    "tt_device_fail": (c_int32, (c_int32, c_char_p)),
     "tt_cuda_functions": (_STATUS, (c_void_p, c_void_p)),
     "tt_cuda_call": (_STATUS, (c_int32, GpuWork, c_void_p)),
     "tt_load_options_default": (_STATUS, (POINTER(LoadOptions), c_size_t)),

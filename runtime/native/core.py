@@ -29,10 +29,10 @@ from translate_trt.runtime.native import abi, open_library, required_library
 from translate_trt.runtime.native.device_functions import DeviceFunctions
 from translate_trt.runtime.native.values import (
     as_texts,
-    check,
     handle,
     phrase_texts,
     phrase_tokens,
+    sized,
     text_of,
     token_lists,
 )
@@ -64,7 +64,7 @@ class Job:
 
     def cancel(self) -> None:
         """Cancel the unfinished sentences of the job."""
-        check(self._core.calls, self._core.calls.tt_job_cancel(self.handle))
+        self._core.calls.tt_job_cancel(self.handle)
 
     def result(self) -> AbstractContextManager[c_void_p]:
         """Wait for the job and return its result, to be used in a `with` statement, once.
@@ -77,12 +77,11 @@ class Job:
         calls, finished = self._core.calls, c_int32()
         try:
             while not finished.value:
-                status = calls.tt_job_wait(self.handle, _SECONDS_BETWEEN_SIGNALS, byref(finished))
-                check(calls, status)
+                calls.tt_job_wait(self.handle, _SECONDS_BETWEEN_SIGNALS, byref(finished))
         except BaseException:
             self.cancel()
             raise
-        return handle(calls, calls.tt_result_free, calls.tt_job_result, self.handle)
+        return handle(calls.tt_result_free, calls.tt_job_result, self.handle)
 
 
 class LineJobs:
@@ -164,10 +163,7 @@ def engine_memory(bundle: Path, target: str) -> abi.EngineMemory:
         TranslateTrtError: The bundle is damaged, the target has no engines, or there is no library.
     """
     calls, found = required_library("the memory of engines"), abi.EngineMemory()
-    status = calls.tt_bundle_engine_memory(
-        os.fsencode(bundle), target.encode(), byref(found), ctypes.sizeof(found)
-    )
-    check(calls, status)
+    calls.tt_bundle_engine_memory(os.fsencode(bundle), target.encode(), *sized(found))
     return found
 
 
@@ -222,9 +218,7 @@ class Core:
         self._log = abi.LogFunction(tell)  # lives as long as the library may call it
         kernels_here = kernels.library()
         options = abi.LoadOptions()
-        check(
-            self.calls, self.calls.tt_load_options_default(byref(options), ctypes.sizeof(options))
-        )
+        self.calls.tt_load_options_default(*sized(options))
         options.target = target.encode()
         # The library lowers what the machine lacks; a larger integer would be cut to 32 bits first.
         options.threads = min(threads, _LARGEST)
@@ -241,10 +235,7 @@ class Core:
             options.engines = ctypes.addressof(self._device_functions.engines)
         options.kernels = b"none" if kernels_here is None else os.fsencode(kernels_here)
         options.log = self._log
-        check(
-            self.calls,
-            self.calls.tt_translator_load(os.fsencode(bundle), byref(options), byref(self._handle)),
-        )
+        self.calls.tt_translator_load(os.fsencode(bundle), byref(options), byref(self._handle))
         level[0] = logging.WARNING
         self.workers = int(self.calls.tt_translator_workers(self._handle))
         self.batch_tokens = int(self.calls.tt_translator_batch_tokens(self._handle))
@@ -277,7 +268,7 @@ class Core:
         """
         call = self.calls.tt_submit if request.tokens is None else self.calls.tt_submit_ids
         job = Job(self)  # before the call, so that Ctrl-C after it frees what the library made
-        check(self.calls, call(self._handle, *_sources(request, submit, texts), byref(job.handle)))
+        call(self._handle, *_sources(request, submit, texts), byref(job.handle))
         return job
 
     def check_request(self, request: LineRequest) -> None:
@@ -294,7 +285,7 @@ class Core:
             texts = ()
         submit = submit_options(self.calls, request, markup, texts)
         *sources, _, prefixes = _sources(request, submit, texts)
-        check(self.calls, call(self._handle, *sources, byref(submit), prefixes))
+        call(self._handle, *sources, byref(submit), prefixes)
 
     def words(self, hypothesis: TextHypothesis) -> list[Word]:
         """Return the words of a translation with their confidences; see `Translator.words`."""
@@ -304,8 +295,8 @@ class Core:
         log_probs = (abi.LogProbs * len(values))(*[abi.LogProbs(one, len(one)) for one in values])
         calls = self.calls
         with handle(
-            calls, calls.tt_result_free, calls.tt_translator_words, self._handle, tokens,
-            log_probs, len(segments),
+            calls.tt_result_free, calls.tt_translator_words, self._handle, tokens, log_probs,
+            len(segments),
         ) as result:  # fmt: skip
             found = (
                 calls.tt_result_word(result, 0, 0, index)
@@ -316,18 +307,13 @@ class Core:
     def statistics(self) -> abi.Statistics:
         """Return the current load, and the totals since the bundle was loaded."""
         found = abi.Statistics()
-        check(
-            self.calls,
-            self.calls.tt_translator_statistics(self._handle, byref(found), ctypes.sizeof(found)),
-        )
+        self.calls.tt_translator_statistics(self._handle, *sized(found))
         return found
 
     def translations(self, result: c_void_p, request: LineRequest) -> list[Translation]:
         """Convert a result to the translations of the lines of a request."""
         arrays = abi.ResultArrays()
-        check(
-            self.calls, self.calls.tt_result_as_arrays(result, byref(arrays), ctypes.sizeof(arrays))
-        )
+        self.calls.tt_result_as_arrays(result, *sized(arrays))
         count, pieces = arrays.hypotheses, _pieces_of(arrays)
         scores, piece_ends = arrays.scores[:count], arrays.piece_ends[:count]
         text_ends = arrays.text_ends[:count]
@@ -399,7 +385,7 @@ def submit_options(
         texts: Their lines, which are submitted.
     """
     submit = abi.SubmitOptions()
-    check(calls, calls.tt_submit_options_default(byref(submit), ctypes.sizeof(submit)))
+    calls.tt_submit_options_default(*sized(submit))
     submit.options = ctypes.pointer(_options(request.options))
     submit.first_line, submit.score = request.names.first, request.score
     submit.translate_all = request.translate_all
@@ -433,7 +419,7 @@ def check_bundle(bundle: Path, target: str, request: LineRequest) -> None:
     """
     calls = required_library("a corpus")
     submit = submit_options(calls, request)
-    check(calls, calls.tt_bundle_check(os.fsencode(bundle), target.encode(), byref(submit)))
+    calls.tt_bundle_check(os.fsencode(bundle), target.encode(), byref(submit))
 
 
 class Completions:
@@ -441,21 +427,20 @@ class Completions:
 
     def __init__(self, core: Core) -> None:
         self._core, self.handle = core, c_void_p()
-        check(core.calls, core.calls.tt_completions_new(byref(self.handle)))
+        core.calls.tt_completions_new(byref(self.handle))
         self._keys = (c_void_p * _MOST_COMPLETIONS)()
 
     def wait(self) -> list[int]:
         """Wait until at least one job has finished and return the keys. For one thread only."""
         count = c_size_t()
-        status = self._core.calls.tt_completions_wait(
+        self._core.calls.tt_completions_wait(
             self.handle, -1.0, self._keys, _MOST_COMPLETIONS, byref(count)
         )
-        check(self._core.calls, status)
         return [int(key or 0) for key in self._keys[: count.value]]
 
     def add(self, key: int) -> None:
         """Add a key, which wakes up the waiting thread. Thread-safe."""
-        check(self._core.calls, self._core.calls.tt_completions_add(self.handle, key))
+        self._core.calls.tt_completions_add(self.handle, key)
 
     def __del__(self) -> None:
         # The waiting thread holds a reference until it has received the keys of all jobs.
@@ -490,11 +475,8 @@ class Markup:
         """
         self._calls, self.handle = calls, c_void_p()
         given = as_texts([names[index] for index in range(len(texts))])
-        check(
-            calls,
-            calls.tt_markup_new_named(
-                as_texts(texts), given, len(texts), MARKUP.index(markup), whole, byref(self.handle)
-            ),
+        calls.tt_markup_new_named(
+            as_texts(texts), given, len(texts), MARKUP.index(markup), whole, byref(self.handle)
         )
 
     def lines(self) -> Texts:
@@ -505,12 +487,12 @@ class Markup:
 
     def receive(self, result: c_void_p) -> None:
         """Receive the translations of the lines."""
-        check(self._calls, self._calls.tt_markup_receive(self.handle, result))
+        self._calls.tt_markup_receive(self.handle, result)
 
     def result(self) -> AbstractContextManager[c_void_p]:
         """Yield the result of the texts, which is freed afterwards."""
         calls = self._calls
-        return handle(calls, calls.tt_result_free, calls.tt_markup_result, self.handle)
+        return handle(calls.tt_result_free, calls.tt_markup_result, self.handle)
 
     def __del__(self) -> None:
         self._calls.tt_markup_free(self.handle)

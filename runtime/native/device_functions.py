@@ -139,7 +139,7 @@ def on_gpu(gpu: int, work: Callable[[], Result]) -> Result:
             future.set_exception(error)
         return 0
 
-    check(calls, calls.tt_cuda_call(gpu, abi.GpuWork(run), None))
+    calls.tt_cuda_call(gpu, abi.GpuWork(run), None)
     return future.result()
 
 
@@ -224,7 +224,7 @@ class DeviceFunctions:
             _TYPES["launch"](self._guarded(self._launch)),
         )
         address = ctypes.addressof
-        check(self._calls, self._calls.tt_cuda_functions(address(self._cuda), address(functions)))
+        self._calls.tt_cuda_functions(address(self._cuda), address(functions))
         return functions
 
     def _guarded(self, function: Callable[..., None]) -> Callable[..., int]:

@@ -42,12 +42,11 @@ def check(calls: ctypes.CDLL, status: int) -> None:
 
 @contextmanager
 def handle(
-    calls: ctypes.CDLL, free: Callable[[c_void_p], None], make: Callable[..., int], *arguments: Any
+    free: Callable[[c_void_p], None], make: Callable[..., None], *arguments: Any
 ) -> Iterator[c_void_p]:
     """Yield the handle that a call makes, and free it.
 
     Args:
-        calls: Functions of the library.
         free: Function that frees the handle.
         make: Function that makes it, as its last argument.
         arguments: Arguments of `make`, without the last one.
@@ -56,11 +55,16 @@ def handle(
         TranslateTrtError: The call failed.
     """
     made = c_void_p()
-    check(calls, make(*arguments, byref(made)))
+    make(*arguments, byref(made))
     try:
         yield made
     finally:
         free(made)
+
+
+def sized(structure: ctypes.Structure) -> tuple[Any, int]:
+    """Return the arguments of a call that fills a structure, as far as the library knows it."""
+    return byref(structure), ctypes.sizeof(structure)
 
 
 def as_text(text: str) -> abi.Text:

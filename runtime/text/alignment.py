@@ -103,7 +103,7 @@ class Alignment:
         target = as_text(self.target)
         translation = abi.TextFound.from_buffer_copy(target)  # of the same layout
         with handle(
-            calls, calls.tt_result_free, calls.tt_align_words, as_text(self.source),
+            calls.tt_result_free, calls.tt_align_words, as_text(self.source),
             abi.Segments(segments, len(segments), translation),
             -1.0 if threshold is None else threshold,
         ) as result:  # fmt: skip

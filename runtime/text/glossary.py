@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Self
 
 from translate_trt.runtime.io.lines import display_name, open_input, read_lines
 from translate_trt.runtime.native import abi, required_library
-from translate_trt.runtime.native.values import as_text, as_texts, check, handle, text_of
+from translate_trt.runtime.native.values import as_text, as_texts, handle, text_of
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ class Glossary:
         self.ignore_case, self.handle = ignore_case, c_void_p()
         self._calls = required_library("glossaries")
         make = getattr(self._calls, call)
-        check(self._calls, make(*arguments, bool(ignore_case), byref(self.handle)))
+        make(*arguments, bool(ignore_case), byref(self.handle))
 
     def __del__(self) -> None:
         if getattr(self, "handle", None):
@@ -216,4 +216,4 @@ class Glossary:
         return Term(text_of(found.source), self.entries[found.entry].targets, translation)
 
     def _terms(self, make: Any, *arguments: Any) -> AbstractContextManager[c_void_p]:
-        return handle(self._calls, self._calls.tt_terms_free, make, self.handle, *arguments)
+        return handle(self._calls.tt_terms_free, make, self.handle, *arguments)

@@ -17,7 +17,7 @@ from typing import Any
 from translate_trt.runtime.arguments import describe
 from translate_trt.runtime.errors import OptionError
 from translate_trt.runtime.native import required_library
-from translate_trt.runtime.native.values import as_text, check
+from translate_trt.runtime.native.values import as_text
 
 log = logging.getLogger("translate_trt")
 
@@ -82,7 +82,7 @@ def is_translatable(text: str) -> bool:
         BackendError: libtranslate_trt is not built.
     """
     calls, found = required_library("this"), c_int32()
-    check(calls, calls.tt_is_translatable(as_text(text), byref(found)))
+    calls.tt_is_translatable(as_text(text), byref(found))
     return bool(found.value)
 
 
