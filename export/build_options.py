@@ -10,7 +10,7 @@ from translate_trt.runtime.bundle.attention_heads import AttentionHeads
 from translate_trt.runtime.bundle.manifest import SHORTLIST, Limits
 from translate_trt.runtime.errors import OptionError
 from translate_trt.runtime.interface.search_options import MAX_EXTRA_LENGTH
-from translate_trt.train.setting import check_settings, setting
+from translate_trt.runtime.settings import check_settings, setting
 
 #: Smallest limit of source tokens: the length of the example with which torch records the encoder.
 SHORTEST_SOURCE = 5

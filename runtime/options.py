@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -43,17 +42,6 @@ def check_least(least: int, **values: object) -> None:
     for name, value in values.items():
         if value is not None and whole_number(name, value) < least:
             raise OptionError(f"{name} is {value}; it must be at least {least}.")
-
-
-def described(default: Any, help: str, **more: Any) -> Any:
-    """Define a field of a dataclass with the help text of its option (`cli.names.field_options`).
-
-    Args:
-        default: Default of the field.
-        help: Text of `--help`.
-        more: `flag` and `choices` of the option, and `least`, the smallest value.
-    """
-    return dataclasses.field(default=default, metadata={"help": help, **more})
 
 
 def read_sequences(text: str) -> list[list[int]]:

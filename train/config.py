@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 
 from translate_trt.runtime.bundle.attention_heads import AttentionHeads
 from translate_trt.runtime.errors import CheckpointError, OptionError
+from translate_trt.runtime.settings import check_settings, setting
 from translate_trt.train.selection import METRICS
-from translate_trt.train.setting import check_settings, setting
 
 # Ids of the special tokens, fixed when train/data/vocabulary.py trains a vocabulary.
 PAD, UNKNOWN, START, END = 0, 1, 2, 3

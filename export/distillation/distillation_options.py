@@ -11,10 +11,10 @@ from typing import Any
 from translate_trt.export.build_options import BuildOptions
 from translate_trt.runtime.errors import OptionError
 from translate_trt.runtime.options import SearchOptions
+from translate_trt.runtime.settings import check_settings, setting
 from translate_trt.train.config import ModelConfig, TrainConfig, apply, check_trainable, preset
 from translate_trt.train.data.corpora import PrepareOptions
 from translate_trt.train.data.terminology import TerminologyOptions
-from translate_trt.train.setting import check_settings, setting
 
 #: Settings of a student that its training data determines.
 _OF_DATA = ("vocabulary_size", "max_length", "seed")

@@ -14,7 +14,7 @@ from translate_trt.runtime.errors import OptionError
 from translate_trt.runtime.interface.search_options import MAX_SUPPRESSED, MAX_TOP_K
 from translate_trt.runtime.io.cache_files import engine_directory
 from translate_trt.runtime.sampling import TOKENS_PER_TAIL_TOKEN
-from translate_trt.train.setting import check_settings, setting
+from translate_trt.runtime.settings import check_settings, setting
 
 PORTABLE, CURRENT = "portable", "current"
 

@@ -31,7 +31,7 @@ _TYPES: dict[str, Any] = {
 
 def flag_of(field: dataclasses.Field[Any]) -> str:
     """Return the flag that sets a field of a configuration."""
-    return str(field.metadata["flag"] or "--" + field.name.replace("_", "-"))
+    return str(field.metadata.get("flag") or "--" + field.name.replace("_", "-"))
 
 
 def default_note(field: dataclasses.Field[Any]) -> str:
@@ -58,24 +58,31 @@ def field_options(
     """
 
     def option(field: dataclasses.Field[Any]) -> Callable[..., Any]:
-        text, choices = str(field.metadata["help"]), field.metadata.get("choices")
-        kind, parse = str(field.type).removesuffix(" | None"), field.metadata.get("parse")
-        settings: dict[str, Any] = {"help": f"{text} {default(field)}".rstrip()}
-        if kind == "bool":
-            settings = {"is_flag": True, "help": text}
-        elif parse is not None:
-            settings["callback"] = lambda _, __, given: None if given is None else parse(given)
-        elif kind == "tuple[str, ...]":
-            settings["multiple"] = True
-        else:
-            settings["type"] = click.Choice(choices) if choices else _TYPES[kind]
-        return click.option(flag_of(field), prefix + field.name, default=None, **settings)
+        settings, text = _of_type(field), str(field.metadata["help"])
+        if "is_flag" not in settings:
+            text = f"{text} {default(field)}".rstrip()
+        return click.option(
+            flag_of(field), prefix + field.name, default=None, help=text, **settings
+        )
 
     return together(*map(option, fields))
 
 
+def _of_type(field: dataclasses.Field[Any]) -> dict[str, Any]:
+    """Return the arguments of `click.option` that follow from the type of a field."""
+    kind, choices = str(field.type).removesuffix(" | None"), field.metadata.get("choices")
+    if kind == "bool":
+        return {"is_flag": True}
+    if (parse := field.metadata.get("parse")) is not None:
+        return {"callback": lambda _, __, given: None if given is None else parse(given)}
+    return {
+        "type": click.Choice(choices) if choices else _TYPES[kind],
+        "multiple": kind.startswith("tuple"),
+    }
+
+
 def described_options(options: type[Any]) -> Callable[..., Any]:
-    """Create the options that set the fields of `described`; see `field_option`."""
+    """Create the options that set the fields of `setting`; see `field_option`."""
     fields = dataclasses.fields(options)
     return together(*(field_option(options, one.name) for one in fields if "help" in one.metadata))
 
@@ -88,21 +95,13 @@ def field_option(
     Args:
         options: The dataclass.
         name: Name of the field; that of the option is like it.
-        help: Help text; None for that of `described`.
+        help: Help text; None for that of `setting`.
         settings: Arguments of `click.option` that differ.
     """
     field = options.__dataclass_fields__[name]
-    about = field.metadata
-    kind, choices = str(field.type).removesuffix(" | None"), about.get("choices")
-    usual: dict[str, Any] = {"help": help or about["help"], "default": field.default}
-    if kind == "bool":
-        usual["is_flag"] = True
-    else:
-        usual["type"] = click.Choice(choices) if choices else _TYPES[kind]
-        is_several = kind.startswith("tuple")
-        usual |= {"multiple": is_several, "show_default": not is_several}
-    flag = about.get("flag") or f"--{name.replace('_', '-')}"
-    return click.option(flag, name, **usual | settings)
+    usual = _of_type(field) | {"help": help or field.metadata["help"], "default": field.default}
+    usual["show_default"] = usual.get("multiple") is False
+    return click.option(flag_of(field), name, **usual | settings)
 
 
 def output_option(help: str, required: bool = True, stdout: bool = False) -> Callable[..., Any]:

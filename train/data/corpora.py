@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from translate_trt.runtime.errors import OptionError
+from translate_trt.runtime.settings import check_settings, setting
 from translate_trt.train.data.augmentation import parse_shares
-from translate_trt.train.setting import check_settings, setting
 
 BASE_URL = "https://www.statmt.org"
 

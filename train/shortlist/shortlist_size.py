@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from translate_trt.train.setting import check_settings, setting
+from translate_trt.runtime.settings import check_settings, setting
 
 #: Iterations of expectation maximization.
 ITERATIONS = 5

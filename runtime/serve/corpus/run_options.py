@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from translate_trt.runtime.errors import OptionError
-from translate_trt.runtime.options import check_least, described
+from translate_trt.runtime.options import check_least
 from translate_trt.runtime.record_formats import check_column, check_line_options
+from translate_trt.runtime.settings import check_settings, setting
 from translate_trt.runtime.text.glossary import Entry, Glossary
 
 TEXT, JSON_LINES, TSV = "text", "jsonl", "tsv"
@@ -22,28 +23,28 @@ class CorpusOptions:
         OptionError: A number is out of range, or an option does not belong to the input format.
     """
 
-    shard_lines: int = described(10_000, "Approximate number of lines per shard.")
-    column: str = described(
+    shard_lines: int = setting(10_000, "Approximate number of lines per shard.", least=1)
+    column: str = setting(
         "text",
         "Column to translate: its name in Parquet files; in TSV its number from 1, or its name.",
     )
-    input_format: str = described(
+    input_format: str = setting(
         TEXT, "Format of the lines of other files, which the output keeps: text, an object of "
         "JSON, or columns separated by tabs.", choices=INPUT_FORMATS,
     )  # fmt: skip
-    header: bool = described(False, "The first line of each TSV file has the names of the columns.")
-    field: str = described("text", "Field of JSON lines to translate.")
-    max_characters: int = described(
-        10_000, "Maximum length of a line; longer lines are reported and left empty."
+    header: bool = setting(False, "The first line of each TSV file has the names of the columns.")
+    field: str = setting("text", "Field of JSON lines to translate.")
+    max_characters: int = setting(
+        10_000, "Maximum length of a line; longer lines are reported and left empty.", least=1
     )
-    document: bool = described(
+    document: bool = setting(
         False, "Translate each text of JSON lines or Parquet as a whole, and keep its structure. "
         "Implies --split-sentences.",
     )  # fmt: skip
-    json: bool = described(
+    json: bool = setting(
         False, "Write one JSON object per line, with all hypotheses, as `translate --json` does."
     )
-    alignments: bool = described(
+    alignments: bool = setting(
         False, "Add word alignments in Pharaoh format, to JSON lines or columns of TSV. Needs a "
         "bundle exported with --attention.",
     )  # fmt: skip
@@ -59,11 +60,7 @@ class CorpusOptions:
     terminology_ignore_case: bool = False
 
     def __post_init__(self) -> None:
-        check_least(1, shard_lines=self.shard_lines, max_characters=self.max_characters)
-        if self.input_format not in INPUT_FORMATS:
-            raise OptionError(
-                f"input_format is {self.input_format}; it must be {' or '.join(INPUT_FORMATS)}."
-            )
+        check_settings(self)
         for name, default, owner in (
             ("field", "text", JSON_LINES),
             ("constraints_field", None, JSON_LINES),
@@ -113,13 +110,13 @@ class WorkerOptions:
         OptionError: A number is out of range.
     """
 
-    workers: int | None = described(None, "Number of workers. [all cores, or all GPUs]")
-    cores: int = described(1, "Cores per worker; they share one copy of the weights.")
-    attempts: int = described(3, "Attempts per shard before the run gives it up.")
+    workers: int | None = setting(None, "Number of workers. [all cores, or all GPUs]", least=1)
+    cores: int = setting(1, "Cores per worker; they share one copy of the weights.", least=1)
+    attempts: int = setting(3, "Attempts per shard before the run gives it up.", least=1)
     batch_tokens: int | None = None  # source tokens per batch; None: the translator's default
-    device: str | None = described(None, "cpu or cuda. [a GPU if the target is made for one]")
+    device: str | None = setting(None, "cpu or cuda. [a GPU if the target is made for one]")
     trust_code: bool = False  # allow a version-compatible engine to run the code it contains
 
     def __post_init__(self) -> None:
-        names = ("workers", "cores", "attempts", "batch_tokens")
-        check_least(1, **{name: getattr(self, name) for name in names})
+        check_settings(self)
+        check_least(1, batch_tokens=self.batch_tokens)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 from translate_trt.runtime.errors import OptionError
-from translate_trt.runtime.options import check_least, described
+from translate_trt.runtime.options import check_least
+from translate_trt.runtime.settings import check_settings, setting
 
 
 @dataclass(frozen=True)
@@ -17,41 +18,45 @@ class ServerOptions:
         OptionError: A value is out of range.
     """
 
-    name: str = described("translation", "Name of the model in the server's URLs.")
+    name: str = setting("translation", "Name of the model in the server's URLs.")
 
     # ---- batching in the server ----
-    max_batch_size: int = described(64, "Maximum number of sentences per batch of the server.")
-    preferred_batch_sizes: tuple[int, ...] = described(
+    max_batch_size: int = setting(
+        64, "Maximum number of sentences per batch of the server.", least=1
+    )
+    preferred_batch_sizes: tuple[int, ...] = setting(
         (), "Batch size that the server sends without delay; may be repeated. [any size]",
         flag="--preferred-batch-size",
     )  # fmt: skip
-    queue_delay: int = described(0, "Maximum delay in microseconds to form a larger batch.")
-    capacity: int = described(
+    queue_delay: int = setting(0, "Maximum delay in microseconds to form a larger batch.", least=0)
+    capacity: int = setting(
         1024, "Maximum number of requests in an instance; further requests are refused as "
-        "unavailable.",
+        "unavailable.", least=1,
     )  # fmt: skip
 
     # ---- instances ----
-    instances: int = described(
-        1, "Number of processes, each with its own weights; on GPUs, per GPU."
+    instances: int = setting(
+        1, "Number of processes, each with its own weights; on GPUs, per GPU.", least=1
     )
-    workers: int | None = described(
-        None, "Batches translated at once in an instance. [one per core, or 2 on a GPU]"
+    workers: int | None = setting(
+        None, "Batches translated at once in an instance. [one per core, or 2 on a GPU]", least=1
     )
-    threads: int | None = described(None, "CPU threads per worker. [1]")
+    threads: int | None = setting(None, "CPU threads per worker. [1]", least=1)
     batch_tokens: int | None = None  # source tokens per batch; None: the translator's default
     cache_mib: int = 0  # memory of an instance for results of earlier sentences
-    device: str | None = described(None, "cpu or cuda. [GPUs if the target is made for them]")
+    device: str | None = setting(None, "cpu or cuda. [GPUs if the target is made for them]")
     trust_code: bool = False  # allow a version-compatible engine to run the code it contains
 
     # ---- limits of a request: longer texts are no sentences, and memory grows with the beams ----
-    max_beam_size: int = described(16, "Maximum beam size; requests with a larger one are refused.")
-    max_characters: int = described(
-        10_000, "Maximum length of a text; requests with longer texts are refused."
+    max_beam_size: int = setting(
+        16, "Maximum beam size; requests with a larger one are refused.", least=1
     )
-    max_cost: int = described(
+    max_characters: int = setting(
+        10_000, "Maximum length of a text; requests with longer texts are refused.", least=1
+    )
+    max_cost: int = setting(
         1_000_000, "Maximum cost of a request: sum of characters times beam size over its "
-        "sentences.",
+        "sentences.", least=1,
     )  # fmt: skip
 
     def __post_init__(self) -> None:
@@ -60,10 +65,9 @@ class ServerOptions:
                 f"name is {self.name!r}; it must consist of letters, digits, '.', '_' and '-', and "
                 "must not begin with a '.'."
             )
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if type(value) is int:
-                check_least(0 if field.default == 0 else 1, **{field.name: value})
+        check_settings(self)
+        check_least(1, batch_tokens=self.batch_tokens)
+        check_least(0, cache_mib=self.cache_mib)
         for size in self.preferred_batch_sizes:
             if not 1 <= size <= self.max_batch_size:
                 raise OptionError(

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from translate_trt.runtime.errors import OptionError
+from translate_trt.runtime.options import whole_number
 
 _LIMITS: dict[str, tuple[str, Callable[[Any, Any], bool]]] = {
     "least": ("at least", operator.ge),
@@ -55,17 +56,19 @@ def setting(
 
 
 def check_settings(settings: Any) -> None:
-    """Check all fields of an instance against the ranges of `setting`.
+    """Check all fields of an instance against their types and the ranges of `setting`.
 
     Each number of a tuple must be in the range, and None is always allowed.
 
     Raises:
-        OptionError: A value is out of range.
+        OptionError: A value is out of range, or no whole number where it must be one.
     """
     for field in dataclasses.fields(settings):
         given = getattr(settings, field.name)
         for value in given if isinstance(given, tuple) else (given,):
             if value is not None and "help" in field.metadata:
+                if field.type in ("int", "int | None"):
+                    whole_number(field.name, value)
                 _check(field.name, value, field.metadata)
 
 
