@@ -40,13 +40,14 @@ import numpy as np
 from harness import Report, alternate, benchmark, evenly, main, option, seconds_of, spread
 from models import random_checkpoint
 from roofline import Peaks, measure_peaks, work
-from systems import BEFORE, OURS, REQUIRED, Models, Process, Setting, convert, peak_rss, processes
+from systems import BEFORE, OURS, REQUIRED, Models, Process, Setting, convert, processes
 
 from translate_trt.export.build_options import BuildOptions
 from translate_trt.export.compile import compile_bundle
 from translate_trt.export.engines.options import EngineOptions
 from translate_trt.export.importers.recognition import recognize_directory
 from translate_trt.runtime import SearchOptions, Translator
+from translate_trt.runtime.benchmark import peak_memory
 from translate_trt.runtime.bundle.contract import forced_token
 from translate_trt.runtime.bundle.manifest import SHORTLIST, read_manifest
 from translate_trt.runtime.errors import InputError, TranslateTrtError
@@ -466,7 +467,7 @@ def translate_random(bundle: Path, rounds: int, threads: int) -> dict[str, Any]:
     translator.translate_ids(tokens.tolist(), options)
     samples = alternate({name: seconds_of(way) for name, way in ways.items()}, rounds)
     seconds = {name: spread(one) for name, one in samples.items()}
-    return {"memory": peak_rss(os.getpid()), "seconds": seconds}
+    return {"memory": peak_memory(), "seconds": seconds}
 
 
 @benchmark("depths", option("--layers", type=int, nargs=2, default=(2, 6), help="of each stack"))

@@ -34,6 +34,7 @@ import psutil
 
 from translate_trt.runtime import SearchOptions, Translator
 from translate_trt.runtime.batching import length_sorted_batches
+from translate_trt.runtime.benchmark import peak_memory
 from translate_trt.runtime.errors import OptionError, TranslateTrtError
 from translate_trt.runtime.text.tokenizer import Tokenizer
 
@@ -514,7 +515,7 @@ class Process:
         """
         root = psutil.Process(self._process.pid)
         family = [root, *root.children(recursive=True)]
-        return sum(peak_rss(member.pid) for member in family)
+        return sum(peak_memory(member.pid) or 0 for member in family)
 
     def close(self) -> None:
         """Kill the process."""
@@ -526,13 +527,6 @@ class Process:
 
     def __exit__(self, *error: object) -> None:
         self.close()
-
-
-def peak_rss(pid: int) -> int:
-    """Return the peak resident set of a process; the unit of /proc is kB."""
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    (peak,) = (line.split()[1] for line in lines if line.startswith("VmHWM:"))
-    return int(peak) * 1024
 
 
 @contextlib.contextmanager

@@ -145,7 +145,7 @@ def _bench_target(
         tokens = sum(len(line.hypotheses[0].token_log_probs) for line in found)
         lines_rate.append(len(lines) / seconds)
         tokens_rate.append(tokens / seconds)
-    memory = peak_memory_mib()
+    memory = peak_memory()
     used = translator.workers, translator.batch_tokens
     del translator
     single = Translator(
@@ -154,8 +154,9 @@ def _bench_target(
     )  # fmt: skip
     latency = _latency(single, lines, search, options.latency_lines)
     return BenchResult(
-        target, *used, load_seconds, lines_rate, tokens_rate, latency, memory, kernels.status()
-    )
+        target, *used, load_seconds, lines_rate, tokens_rate, latency,
+        None if memory is None else memory / 2**20, kernels.status(),
+    )  # fmt: skip
 
 
 def _latency(
@@ -172,16 +173,18 @@ def _latency(
     return {percent: float(np.percentile(times, percent)) for percent in _PERCENTILES}
 
 
-def peak_memory_mib() -> float | None:
-    """Largest resident set of this process so far; None if the system does not report it."""
+def peak_memory(process: int | None = None) -> int | None:
+    """Largest resident set so far of a process, or of this one, in bytes; None if unknown."""
     with contextlib.suppress(OSError):  # elsewhere than on Linux
-        for line in Path("/proc/self/status").read_text().splitlines():
+        for line in Path(f"/proc/{process or 'self'}/status").read_text().splitlines():
             if line.startswith("VmHWM:"):
-                return int(line.split()[1]) / 2**10
+                return int(line.split()[1]) * 2**10
+    if process is not None:
+        return None
     # On Linux, this would include the memory of the process that started this one.
     try:
         import resource
     except ModuleNotFoundError:  # Windows
         return None
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / 2**20 if sys.platform == "darwin" else peak / 2**10
+    return peak if sys.platform == "darwin" else peak * 2**10
