@@ -9,6 +9,7 @@ from typing import Any
 import sentencepiece
 
 from translate_trt.runtime.bundle.prompt import Prompt
+from translate_trt.train.data.encode import LANGUAGE_TAG
 
 # Patterns of language tokens by model family; the group is the language.
 #: __de__: 100 languages, or 8 in the WMT21 models.
@@ -20,7 +21,7 @@ MBART50 = re.compile(r"([a-z]{2}_[A-Z]{2})")
 #: >>deu<<: any number of languages, before the source.
 OPUS = re.compile(r">>([^<>\s]+)<<")
 #: <2de>: any number of languages, before the source (MADLAD-400).
-TAGS = re.compile(r"<2([A-Za-z_]+)>")
+TAGS = re.compile(LANGUAGE_TAG.format("([A-Za-z_]+)"))
 
 # Families whose translations begin with the language, and the number of languages of the smallest
 # published model.
