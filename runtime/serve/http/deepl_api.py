@@ -15,7 +15,7 @@ from contextlib import AsyncExitStack
 from typing import Any, ClassVar, Literal
 
 from fastapi import APIRouter, Request, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from translate_trt.runtime.errors import TranslateTrtError
 from translate_trt.runtime.serve.http import detection
@@ -31,7 +31,7 @@ from translate_trt.runtime.serve.http.file_job import FileJob, opened
 from translate_trt.runtime.serve.http.file_store import file_answer
 from translate_trt.runtime.serve.http.http_error import ApiKeyError, HttpError, as_http_error
 from translate_trt.runtime.serve.http.messages import FileQuery, TranslateQuery
-from translate_trt.runtime.serve.http.receiving import read_query, read_upload
+from translate_trt.runtime.serve.http.receiving import read_upload, receive
 from translate_trt.runtime.serve.http.server_state import AUTO, ServerState, json_answer
 from translate_trt.runtime.serve.http.text_answer import answer_texts
 from translate_trt.runtime.text.languages import language_name
@@ -48,7 +48,7 @@ _ERRORS = (400, 403, 408, 413, 415, 429, 503)
 
 
 class _KeyQuery(BaseModel):
-    model_config = ConfigDict(extra="ignore", protected_namespaces=())
+    KEY: ClassVar[str] = "auth_key"
 
     auth_key: str | None = Field(default=None, max_length=512, description="API key")
 
@@ -108,9 +108,7 @@ def refusal(error: HttpError) -> Response:
 )
 async def translate(request: Request) -> Response:
     """Translate texts as DeepL does."""
-    state: ServerState = request.app.state.server
-    query = await read_query(request, state.settings, TextsQuery)
-    key = state.identify(request, query.auth_key)
+    state, query, key = await receive(request, TextsQuery)
     texts = [query.text] if isinstance(query.text, str) else query.text
     of_texts = TranslateQuery.model_validate(
         {"q": texts, "format": query.tag_handling or "text", **_fields(state, request, query, key)}
@@ -137,9 +135,7 @@ async def translate(request: Request) -> Response:
 @router.post("/languages", **answers(list[dict[str, Any]], *_ERRORS))
 async def languages(request: Request) -> Response:
     """Return the source or target languages in DeepL's form."""
-    state: ServerState = request.app.state.server
-    query = await read_query(request, state.settings, LanguagesQuery)
-    state.identify(request, query.auth_key)
+    state, query, _ = await receive(request, LanguagesQuery)
     routes = state.bundles.routes
     codes: list[str] = [code.upper() for code in routes.sources]
     extra: dict[str, Any] = {}
@@ -154,8 +150,7 @@ async def languages(request: Request) -> Response:
 @router.post("/usage", **answers(dict[str, Any], *_ERRORS))
 async def usage(request: Request) -> Response:
     """Return the number of characters translated with a key since the server has started."""
-    state: ServerState = request.app.state.server
-    key = await _identify(state, request)
+    state, _, key = await receive(request, _KeyQuery)
     count = state.deepl.characters[_name(key)]
     return json_answer({"character_count": count, "character_limit": _UNLIMITED})
 
@@ -201,9 +196,7 @@ async def _translate_document(
 @router.post("/document/{number}", **answers(dict[str, Any], *_ERRORS))
 async def document_status(request: Request) -> Response:
     """Return the state of a document."""
-    state: ServerState = request.app.state.server
-    found = await _document(state, request)
-    number = request.path_params["number"]
+    _, number, found = await _document(request)
     if not found.task.done():
         status: dict[str, Any] = {"status": "translating", "seconds_remaining": 5}
     elif (error := found.task.exception()) is None:
@@ -222,8 +215,7 @@ async def document_status(request: Request) -> Response:
 )
 async def document_result(request: Request) -> Response:
     """Return a translated document, which is then forgotten."""
-    state: ServerState = request.app.state.server
-    found = await _document(state, request)
+    state, number, found = await _document(request)
     if not found.task.done():
         raise HttpError(503, "the document is not translated yet")
     if found.task.exception() is not None:
@@ -232,14 +224,15 @@ async def document_result(request: Request) -> Response:
     if file is None:
         raise HttpError(404, "the document has been forgotten")
     state.files.remove(name)
-    state.deepl.remove_document(request.path_params["number"])
+    state.deepl.remove_document(number)
     return file_answer(file)
 
 
-async def _document(state: ServerState, request: Request) -> Document:
-    query = await read_query(request, state.settings, HandleQuery)
-    state.identify(request, query.auth_key)
-    return state.deepl.document(request.path_params["number"], query.document_key)
+async def _document(request: Request) -> tuple[ServerState, str, Document]:
+    """Return the state of the server, and the id and the document that a request names."""
+    state, query, _ = await receive(request, HandleQuery)
+    number = request.path_params["number"]
+    return state, number, state.deepl.document(number, query.document_key)
 
 
 # ---- glossaries ----
@@ -252,33 +245,29 @@ async def _document(state: ServerState, request: Request) -> Document:
 )
 async def new_glossary(request: Request) -> Response:
     """Keep a glossary until the server ends."""
-    state: ServerState = request.app.state.server
-    query = await read_query(request, state.settings, GlossaryQuery)
-    key = state.identify(request, query.auth_key)
+    state, query, key = await receive(request, GlossaryQuery)
     state.check_texts([query.entries], key)
-    entries = _entries(query)
+    owner, entries = _owner(request, key), _entries(query)
     number = state.deepl.add_glossary(
-        _owner(request, key), query.name, query.source_lang, query.target_lang, entries
+        owner, query.name, query.source_lang, query.target_lang, entries
     )
-    found = state.deepl.glossary(_owner(request, key), number)
-    return json_answer(_describe(number, found), 201)
+    return json_answer(_describe(number, state.deepl.glossary(owner, number)), 201)
 
 
 @router.get("/glossaries", **answers(dict[str, Any], *_ERRORS))
 async def glossaries(request: Request) -> Response:
     """Return the client's glossaries."""
-    state: ServerState = request.app.state.server
-    found = state.deepl.glossaries(_owner(request, await _identify(state, request)))
+    state, _, key = await receive(request, _KeyQuery)
+    found = state.deepl.glossaries(_owner(request, key))
     return json_answer({"glossaries": [_describe(*one) for one in found.items()]})
 
 
 @router.get("/glossaries/{number}", **answers(dict[str, Any], *_ERRORS))
 async def glossary(request: Request) -> Response:
     """Return a glossary without its entries."""
-    state: ServerState = request.app.state.server
-    owner = _owner(request, await _identify(state, request))
+    state, _, key = await receive(request, _KeyQuery)
     number = request.path_params["number"]
-    return json_answer(_describe(number, state.deepl.glossary(owner, number)))
+    return json_answer(_describe(number, state.deepl.glossary(_owner(request, key), number)))
 
 
 @router.get(
@@ -286,27 +275,24 @@ async def glossary(request: Request) -> Response:
 )
 async def glossary_entries(request: Request) -> Response:
     """Return the entries of a glossary as tab-separated values."""
-    state: ServerState = request.app.state.server
-    owner = _owner(request, await _identify(state, request))
-    found = state.deepl.glossary(owner, request.path_params["number"]).entries
-    lines = "\n".join(f"{source}\t{target}" for source, target in found.items())
+    state, _, key = await receive(request, _KeyQuery)
+    found = state.deepl.glossary(_owner(request, key), request.path_params["number"])
+    lines = "\n".join(f"{source}\t{target}" for source, target in found.entries.items())
     return Response(lines, media_type="text/tab-separated-values")
 
 
 @router.delete("/glossaries/{number}", status_code=204)
 async def delete_glossary(request: Request) -> Response:
     """Forget a glossary."""
-    state: ServerState = request.app.state.server
-    owner = _owner(request, await _identify(state, request))
-    state.deepl.remove_glossary(owner, request.path_params["number"])
+    state, _, key = await receive(request, _KeyQuery)
+    state.deepl.remove_glossary(_owner(request, key), request.path_params["number"])
     return Response(status_code=204)
 
 
 @router.get("/glossary-language-pairs", **answers(dict[str, Any], *_ERRORS))
 async def glossary_language_pairs(request: Request) -> Response:
     """Return the pairs of languages, all of which glossaries may have."""
-    state: ServerState = request.app.state.server
-    await _identify(state, request)
+    state, _, _ = await receive(request, _KeyQuery)
     found = [
         {"source_lang": one["code"], "target_lang": target}
         for one in state.bundles.routes.described
@@ -357,11 +343,6 @@ def _entries(query: GlossaryQuery) -> dict[str, str]:
 
 
 # ---- what all of them share ----
-
-
-async def _identify(state: ServerState, request: Request) -> ApiKey | None:
-    query = await read_query(request, state.settings, _KeyQuery)
-    return state.identify(request, query.auth_key)
 
 
 def _name(key: ApiKey | None) -> str:

@@ -25,7 +25,7 @@ from translate_trt.runtime.serve.http.messages import (
     AlternativesQuery,
     StreamQuery,
 )
-from translate_trt.runtime.serve.http.receiving import read_query
+from translate_trt.runtime.serve.http.receiving import receive
 from translate_trt.runtime.serve.http.routing import Route, Step
 from translate_trt.runtime.serve.http.server_state import (
     AUTO,
@@ -51,9 +51,7 @@ async def alternatives(request: Request) -> Response:
     An interactive editor sends the text before the word that a user has clicked.
     """
     begun = time.perf_counter()
-    state: ServerState = request.app.state.server
-    query = await read_query(request, state.settings, AlternativesQuery)
-    key = state.identify(request, query.api_key)
+    state, query, key = await receive(request, AlternativesQuery)
     size = state.check_texts([query.q, query.prefix], key, query)
     if "\n" in query.q:
         raise HttpError(400, "Invalid request: alternatives are of one sentence without line ends")
@@ -115,9 +113,7 @@ async def stream(request: Request) -> Response:
     and `score`, and `words` and `alignments` if asked for. All `before` and `text`, and `after` of
     the event `done`, make up the translation.
     """
-    state: ServerState = request.app.state.server
-    query = await read_query(request, state.settings, StreamQuery)
-    key = state.identify(request, query.api_key)
+    state, query, key = await receive(request, StreamQuery)
     size = state.check_texts([query.q], key, query)
     route, detected = find_route(state, query)
     steps = route.steps(query)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, ClassVar, Literal
 
 from fastapi import APIRouter, Request, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from translate_trt.runtime.serve.http.api_keys import ApiKey
 from translate_trt.runtime.serve.http.api_schema import TRANSLATING, answers, body_of
@@ -30,8 +30,6 @@ _ERRORS = (400, 403, 408, 413, 415, 429, 501, 503)
 
 
 class _KeyQuery(BaseModel):
-    model_config = ConfigDict(extra="ignore", protected_namespaces=())
-
     key: str | None = Field(default=None, max_length=512, description="API key")
 
 

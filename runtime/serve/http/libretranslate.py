@@ -30,7 +30,7 @@ from translate_trt.runtime.serve.http.messages import (
     TranslateAnswer,
     TranslationsAnswer,
 )
-from translate_trt.runtime.serve.http.receiving import read_query, read_upload
+from translate_trt.runtime.serve.http.receiving import read_query, read_upload, receive
 from translate_trt.runtime.serve.http.server_state import AUTO, ServerState, json_answer
 from translate_trt.runtime.serve.http.text_answer import answer_targets, answer_texts
 from translate_trt.runtime.text.languages import language_name
@@ -110,9 +110,7 @@ async def download_file(request: Request) -> Response:
 )
 async def detect(request: Request) -> Response:
     """Detect the language of a text, preferably as one of the server's source languages."""
-    state: ServerState = request.app.state.server
-    query = await read_query(request, state.settings, DetectQuery)
-    key = state.identify(request, query.api_key)
+    state, query, key = await receive(request, DetectQuery)
     state.check_texts([query.q], key)
     return json_answer(state.detect(query.q))
 

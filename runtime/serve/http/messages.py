@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 _API_KEY = Field(default=None, description="API key, where the server has keys", max_length=512)
 _SOURCE = Field(description='Source language code, or "auto" to detect it', examples=["en"])
@@ -19,8 +19,6 @@ _TIMEOUT = Field(
 
 class Query(BaseModel):
     """Fields of all requests that translate. Unknown fields are ignored."""
-
-    model_config = ConfigDict(extra="ignore", protected_namespaces=())
 
     source: str = _SOURCE
     target: str = _TARGET

@@ -24,14 +24,14 @@ from collections.abc import AsyncIterator
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Request, Response
-from pydantic import BaseModel, ConfigDict, FailFast, Field
+from pydantic import BaseModel, FailFast, Field
 
 from translate_trt.runtime.serve.http import detection
 from translate_trt.runtime.serve.http.api_schema import TRANSLATING, answers, body_of
 from translate_trt.runtime.serve.http.extensions import EventStream, find_route
 from translate_trt.runtime.serve.http.http_error import ApiKeyError, HttpError
 from translate_trt.runtime.serve.http.messages import StreamQuery, TranslateQuery
-from translate_trt.runtime.serve.http.receiving import read_query
+from translate_trt.runtime.serve.http.receiving import receive
 from translate_trt.runtime.serve.http.routing import Routes, Step
 from translate_trt.runtime.serve.http.server_state import AUTO, ServerState, json_answer
 from translate_trt.runtime.serve.http.text_answer import answer_texts
@@ -72,8 +72,6 @@ class Message(BaseModel):
 class ChatQuery(BaseModel):
     """A chat whose last user message is translated."""
 
-    model_config = ConfigDict(extra="ignore", protected_namespaces=())
-
     model: str = Field(
         default="", description='Languages such as "en-de", or any name', examples=["en-de"]
     )
@@ -109,9 +107,7 @@ async def models(request: Request) -> Response:
 )
 async def chat_completions(request: Request) -> Response:
     """Translate the last user message; a stream has a chunk for each sentence."""
-    state: ServerState = request.app.state.server
-    query = await read_query(request, state.settings, ChatQuery)
-    key = state.identify(request)
+    state, query, key = await receive(request, ChatQuery)
     text = next((one.text for one in reversed(query.messages) if one.role == "user"), "")
     if not text.strip():
         raise HttpError(400, "there is no user message with text, which would be translated")

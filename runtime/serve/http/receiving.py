@@ -14,8 +14,10 @@ from pydantic_core import from_json
 from python_multipart.multipart import FormParser, parse_options_header
 from starlette.requests import Request
 
+from translate_trt.runtime.serve.http.api_keys import ApiKey
 from translate_trt.runtime.serve.http.http_error import HttpError
 from translate_trt.runtime.serve.http.http_settings import HttpSettings
+from translate_trt.runtime.serve.http.server_state import ServerState
 
 _Query = TypeVar("_Query", bound=BaseModel)
 _FORM = "application/x-www-form-urlencoded"
@@ -28,6 +30,24 @@ _MOST_PARTS = 1_000  # of a form in parts, each of which takes a hundred times a
 _SHOWN = 3  # problems of a request that the answer names
 # The rest of a refused body would otherwise be read first.
 _CLOSE = {"Connection": "close"}
+
+
+async def receive(
+    request: Request, kind: type[_Query]
+) -> tuple[ServerState, _Query, ApiKey | None]:
+    """Read the fields of a request (`read_query`), and count it.
+
+    Returns:
+        State of the server, the fields, and the client's key, which is the field `kind.KEY`, or
+        else `api_key`.
+
+    Raises:
+        HttpError: See `read_query` and `ServerState.identify`.
+    """
+    state: ServerState = request.app.state.server
+    query = await read_query(request, state.settings, kind)
+    key = getattr(query, getattr(kind, "KEY", "api_key"), None)
+    return state, query, state.identify(request, key)
 
 
 async def read_query(request: Request, settings: HttpSettings, kind: type[_Query]) -> _Query:

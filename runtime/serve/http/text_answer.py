@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from starlette.requests import Request
 
+from translate_trt.runtime.results import Translation
 from translate_trt.runtime.serve.http import detection
 from translate_trt.runtime.serve.http.api_keys import ApiKey
 from translate_trt.runtime.serve.http.http_error import HttpError
@@ -96,29 +97,26 @@ async def _answers(
     answers = []
     async with state.translating(request, query, work):
         for one, parts in zip(queries, plans, strict=True):
-            found: list[Any] = [None] * len(texts)
-            models = [""] * len(texts)
-            routes: list[Any] = [None] * len(texts)
+            found: list[Any] = [None] * len(texts)  # of each text: its route, and its translations
             for numbers, route, steps in parts.values():
                 translated = await state.translation.translate(
                     [texts[number] for number in numbers], steps, [names[n] for n in numbers]
                 )
                 for number, by_steps in zip(numbers, translated, strict=True):
-                    found[number], routes[number], models[number] = by_steps, route, route.model
-            described = None
-            named = one.num_hypotheses is not None
-            if one.details or named or one.words or one.tokens or one.alignments:
-                describe = partial(_described, one, routes, found)
-                # Words and tokens of long texts take seconds, in which others must be answered.
-                described = describe() if size <= SHORT else await asyncio.to_thread(describe)
-            answer = {"translatedText": shape([by_steps[-1].text for by_steps in found])}
+                    found[number] = route, by_steps
+            answer = {"translatedText": shape([by_steps[-1].text for _, by_steps in found])}
             if detected is not None:
                 answer["detectedLanguage"] = shape(detected)
             if one.alternatives:
                 answer["alternatives"] = shape(
-                    [_others(by_steps[-1].hypotheses, one.alternatives) for by_steps in found]
+                    [_others(by_steps[-1].hypotheses, one.alternatives) for _, by_steps in found]
                 )
-            if described is not None:
+            named = one.num_hypotheses is not None
+            if one.details or named or one.words or one.tokens or one.alignments:
+                describe = partial(_described, one, found)
+                # Words and tokens of long texts take seconds, in which others must be answered.
+                described = describe() if size <= SHORT else await asyncio.to_thread(describe)
+                models = [route.model for route, _ in found]
                 answer |= {"hypotheses": shape(described), "model": shape(models)}
             answers.append(answer)
     return answers
@@ -144,12 +142,9 @@ def _parts(
     return parts
 
 
-def _described(query: TranslateQuery, routes: list[Route], found: list[Any]) -> list[Any]:
+def _described(query: TranslateQuery, found: list[tuple[Route, list[Translation]]]) -> list[Any]:
     """Describe the hypotheses of each text."""
-    return [
-        describe_hypotheses(query, route, by_hops)
-        for route, by_hops in zip(routes, found, strict=True)
-    ]
+    return [describe_hypotheses(query, route, by_hops) for route, by_hops in found]
 
 
 def _others(hypotheses: Any, count: int) -> list[str]:
