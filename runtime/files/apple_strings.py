@@ -9,7 +9,7 @@ from functools import partial
 from translate_trt.runtime.errors import InputError
 from translate_trt.runtime.files.resources import TextSource, Values, join_surrogates, line_error
 from translate_trt.runtime.files.segments import FileText, ReadOptions
-from translate_trt.runtime.files.xml_source import Element, XmlSource, escape
+from translate_trt.runtime.files.xml_source import Element, XmlSource, content_writer
 
 _STRING = r'"(?:[^"\\]|\\.)*"'
 _BARE = r"[\w.$:/-]+"
@@ -81,8 +81,7 @@ def read_dictionary(content: bytes, options: ReadOptions) -> FileText:
         raise InputError(f"is no property list: its root element is <{source.root.name}>.")
     values = Values(options)
     for path, element in _strings(source, source.root, ""):
-        put = partial(_put_element, source, element)
-        values.add(source.text_of(element), put, path)
+        values.add(source.text_of(element), content_writer(source, element), path)
     return values.file_text(source.render)
 
 
@@ -98,7 +97,3 @@ def _strings(source: XmlSource, parent: Element, path: str) -> Iterator[tuple[st
                 yield key, element
         else:
             yield from _strings(source, element, key)
-
-
-def _put_element(source: XmlSource, element: Element, text: str) -> None:
-    source.replace_content(element, escape(text))

@@ -180,16 +180,12 @@ def _add_entry(
             source.replace(at, to, keyword + written)
 
         values.add_message(read_message(text.text, f"line {source.line(entry.start)}"), put)
-    _set_fuzzy(source, entry)
-    return True
-
-
-def _set_fuzzy(source: TextSource, entry: _Entry) -> None:
     if entry.flags is None:
-        source.replace(entry.start, entry.start, f"#, fuzzy{source.line_end}")
+        source.replace(entry.start, entry.start, f"#, fuzzy{line_end}")
     elif "fuzzy" not in _flags(source, entry.flags):
         at = entry.flags[0] + len("#,")
         source.replace(at, at, " fuzzy,")
+    return True
 
 
 def _flags(source: TextSource, where: tuple[int, int]) -> list[str]:

@@ -222,7 +222,9 @@ def _fragment(token: Token) -> tuple[str, list[_Tag]]:
         elif child.type == "softbreak":
             pieces.append(" ")
         elif child.type == "hardbreak":
-            empty("\\\n" if _breaks_by_backslash(token, children, number) else "  \n")
+            breaks = re.findall(r"(\\|[ ]*)\n", token.content)  # by a backslash, or by spaces
+            before = sum(one.type in ("softbreak", "hardbreak") for one in children[:number])
+            empty("\\\n" if breaks[before : before + 1] == ["\\"] else "  \n")
         elif child.type in ("em_open", "strong_open", "s_open"):
             begin(child.markup, child.markup)
         elif child.type == "link_open" and written.startswith("<"):
@@ -274,17 +276,11 @@ def _is_closed(name: str, tag: str, rest: Sequence[Token]) -> bool:
     return False
 
 
-def _breaks_by_backslash(token: Token, children: Sequence[Token], number: int) -> bool:
-    """Return True if a line is broken by a backslash and not by spaces."""
-    breaks = re.findall(r"(\\|[ ]*)\n", token.content)
-    before = sum(one.type in ("softbreak", "hardbreak") for one in children[:number])
-    return len(breaks) > before and breaks[before] == "\\"
-
-
 def _rendered(block: _Block, tags: Sequence[_Tag], references: Any, fragment: str) -> str:
     """Write a translated fragment as Markdown of its block."""
     written = _written(fragment, tags, str)
-    if _meaning(written, references) != _meaning_of(fragment, tags):
+    (token,) = _MARKDOWN.parseInline(written, references) or [Token("inline", "", 0)]
+    if _meaning_of(*_fragment(token)) != _meaning_of(fragment, tags):
         written = _written(fragment, tags, lambda text: _SPECIAL.sub(r"\\\1", text))
     if block.kind in ("th_open", "td_open"):
         return written.replace("\n", " ").replace("|", "\\|")
@@ -333,11 +329,6 @@ def _written(fragment: str, tags: Sequence[_Tag], text_as: Callable[[str], str])
                 open_tags.append(number)
     pieces.append(text_as(unescape(fragment[at:])))
     return "".join(pieces)
-
-
-def _meaning(written: str, references: Any) -> str:
-    (token,) = _MARKDOWN.parseInline(written, references) or [Token("inline", "", 0)]
-    return _meaning_of(*_fragment(token))
 
 
 def _meaning_of(fragment: str, tags: Sequence[_Tag]) -> str:

@@ -67,6 +67,15 @@ class Message(NamedTuple):
     render: Callable[[Sequence[str]], str]
 
 
+def render_each(messages: Iterable[Message], translations: Sequence[str]) -> Iterator[str]:
+    """Iterate over the values of messages, given the translations of all their segments."""
+    begin = 0
+    for message in messages:
+        end = begin + len(message.segments)
+        yield message.render(translations[begin:end])
+        begin = end
+
+
 def read_message(value: str, place: str = "", *, java: bool = False) -> Message:
     """Read a value.
 
@@ -78,7 +87,9 @@ def read_message(value: str, place: str = "", *, java: bool = False) -> Message:
     if not has_text(value) or _UNREADABLE.search(value):
         return Message((), lambda _: value)
     texts = _icu_texts(value, _parts) if _CASES.search(value) else []
-    if not texts and java and _is_java(value):
+    # Whether all apostrophes quote, so that those of a translation must be doubled.
+    is_pattern = java and ("''" in value or re.search(r"\{\d", value) is not None)
+    if not texts and is_pattern and "'" not in re.sub(r"''|'[^'{}]*[{}][^']*'", "", value):
         texts = [_java_text(value)]
     return _joined(value, texts or [_Text.of(value, _parts)], place)
 
@@ -202,12 +213,6 @@ class _Shield:
 
 # Java's MessageFormat: pairs of apostrophes, quoted text, and arguments.
 _JAVA = re.compile(r"''|'[^']*'|\{[^{}]*\}")
-
-
-def _is_java(value: str) -> bool:
-    """Return whether all apostrophes quote, so that those of a translation must be doubled."""
-    is_pattern = "''" in value or re.search(r"\{\d", value) is not None
-    return is_pattern and "'" not in re.sub(r"''|'[^'{}]*[{}][^']*'", "", value)
 
 
 def _java_text(value: str) -> _Text:

@@ -104,7 +104,8 @@ def read(content: bytes, options: ReadOptions) -> FileText:
         if types[name].endswith("worksheet+xml") and b"inlineStr" not in package.read(name):
             continue
         source = package.xml(name, _NAMESPACES, leaves=_RUN_PROPERTIES | _PARAGRAPH_PROPERTIES)
-        label = "" if name in main else f"{_spaced(PurePosixPath(name).stem)}, "
+        stem = re.sub(r"(?<=[a-z])(?=[0-9])", " ", PurePosixPath(name).stem)
+        label = "" if name in main else f"{stem}, "
         parts.append((name, source, _Reader(source, headers).blocks(label)))
     return package_text(package, parts)
 
@@ -139,10 +140,6 @@ def _one_line(text: str) -> str:
 def _number_key(name: str) -> list[tuple[int, str]]:
     """Return the natural sort key of a part's name: slide9 before slide10."""
     return [(int(part or 0), text) for text, part in re.findall(r"([^0-9]+)([0-9]*)", name)]
-
-
-def _spaced(stem: str) -> str:
-    return re.sub(r"(?<=[a-z])(?=[0-9])", " ", stem)
 
 
 class _Field:

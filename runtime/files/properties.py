@@ -73,10 +73,11 @@ def _put(source: TextSource, start: int, end: int, raw: str, limit: int, text: s
         if line[:1] == " " and (continued or not number):
             written += "\\"
         for one in line:
-            written += _WRITTEN.get(one, one) if ord(one) < limit else _unicode_escapes(one)
+            if ord(one) < limit:
+                written += _WRITTEN.get(one, one)
+            else:
+                units = one.encode("utf-16-be")
+                written += "".join(
+                    f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2)
+                )
     source.replace(start, end, written)
-
-
-def _unicode_escapes(character: str) -> str:
-    units = character.encode("utf-16-be")
-    return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
 
 from translate_trt.runtime.errors import InputError
-from translate_trt.runtime.files.message_text import Message, read_message
+from translate_trt.runtime.files.message_text import Message, read_message, render_each
 from translate_trt.runtime.files.segments import Encoding, FileText, ReadOptions, Segment, decode
 
 _SURROGATES = re.compile("[\ud800-\udbff][\udc00-\udfff]")
@@ -109,13 +109,10 @@ class Values:
         segments: list[Segment] = [one for _, found, _ in self._values for one in found.segments]
 
         def rendered(translations: Sequence[str]) -> bytes:
-            begin = 0
-            for value, message, put in self._values:
-                end = begin + len(message.segments)
-                translated = message.render(translations[begin:end])
+            found = render_each((message for _, message, _ in self._values), translations)
+            for (value, _, put), translated in zip(self._values, found, strict=True):
                 if translated != value:
                     put(translated)
-                begin = end
             return render()
 
         return FileText(segments, rendered)

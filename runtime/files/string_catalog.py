@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from translate_trt.runtime.errors import InputError
 from translate_trt.runtime.files.json_resources import JsonNode, JsonSource
-from translate_trt.runtime.files.message_text import Message, read_message
+from translate_trt.runtime.files.message_text import Message, read_message, render_each
 from translate_trt.runtime.files.resources import Values
 from translate_trt.runtime.files.segments import FileText, ReadOptions
 from translate_trt.runtime.text.languages import public_code
@@ -62,11 +62,7 @@ def _message(source: JsonSource, key: str, original: JsonNode | None) -> Message
 
     def render(translations: Sequence[str]) -> str:
         edits = [(node, "needs_review") for node in states]
-        begin = 0
-        for node, message in zip(nodes, messages, strict=True):
-            end = begin + len(message.segments)
-            edits.append((node, message.render(translations[begin:end])))
-            begin = end
+        edits += zip(nodes, render_each(messages, translations), strict=True)
         written, at = "", original.start
         for node, text in sorted(edits, key=lambda edit: edit[0].start):
             written += source.text[at : node.start] + source.written(text)

@@ -80,9 +80,8 @@ class _Syntax:
 def read_srt(content: bytes, options: ReadOptions) -> FileText:
     """Read SubRip subtitles."""
     source = TextSource(content, options)
-    text = source.text
     syntax = _Syntax(_ANGLE_TAG, source.line_end)
-    return _file_text(source, _timed_cues(text, True), syntax, options)
+    return _file_text(source, _timed_cues(source.text, True), syntax, options)
 
 
 def read_vtt(content: bytes, options: ReadOptions) -> FileText:
@@ -92,21 +91,18 @@ def read_vtt(content: bytes, options: ReadOptions) -> FileText:
         InputError: The file does not begin with WEBVTT.
     """
     source = TextSource(content, options)
-    text = source.text
-    if not text.startswith("WEBVTT"):
+    if not source.text.startswith("WEBVTT"):
         raise InputError("does not begin with WEBVTT, as WebVTT must.")
     syntax = _Syntax(
         _ANGLE_TAG, source.line_end, html.unescape, lambda text: html.escape(text, quote=False)
     )
-    return _file_text(source, _timed_cues(text, False), syntax, options)
+    return _file_text(source, _timed_cues(source.text, False), syntax, options)
 
 
 def read_ass(content: bytes, options: ReadOptions) -> FileText:
     """Read subtitles of SubStation Alpha; drawings and comments stay as they are."""
     source = TextSource(content, options)
-    text = source.text
-    cues = list(_events(text))
-    return _file_text(source, cues, _Syntax(_BRACE_TAG, "\\N"), options)
+    return _file_text(source, list(_events(source.text)), _Syntax(_BRACE_TAG, "\\N"), options)
 
 
 def _timed_cues(text: str, numbered: bool) -> list[_Cue]:
@@ -270,7 +266,7 @@ def _around(text: str, syntax: _Syntax) -> tuple[str, str, str]:
     # Tags that begin before the text and end in it, or the other way round, stay in it.
     open_tags: list[str] = []
     for tag in syntax.tag.findall(body):
-        if open_tags and tag.lower() == _end_of(open_tags[-1]).lower():
+        if open_tags and tag.lower() == _end_of(open_tags[-1]):
             open_tags.pop()
         elif _begins(tag):
             open_tags.append(tag)
@@ -331,7 +327,7 @@ def _segment(group: _Group, syntax: _Syntax) -> Segment:
     for found in syntax.tag.finditer(text):
         pieces.append(escape(syntax.decode(text[at : found.start()])))
         at, tag = found.end(), found[0]
-        if _ends(open_tags, tag):
+        if open_tags and tag.lower() == _end_of(open_tags[-1][0]):
             _, number = open_tags.pop()
             group.tags[number] = group.tags[number][0], tag
             pieces.append("</g>")
@@ -361,23 +357,19 @@ def _is_end(tag: str) -> bool:
 
 
 def _end_of(tag: str) -> str:
-    """Return the tag that ends what a tag begins."""
+    """Return the tag that ends what a tag begins, in lower case."""
     switch = _SWITCH.fullmatch(tag)
     if switch:
         return f"{{\\{switch[1]}0}}"
     name = re.match(r"<([A-Za-z]+)", tag)
-    return f"</{name[1]}>" if name else ""
-
-
-def _ends(open_tags: Sequence[tuple[str, int]], tag: str) -> bool:
-    return bool(open_tags) and tag.lower() == _end_of(open_tags[-1][0]).lower()
+    return f"</{name[1].lower()}>" if name else ""
 
 
 def _is_ended(tag: str, text: str, syntax: _Syntax) -> bool:
     """Return True if a tag is ended in a text, without ends of tags before it in between."""
     depth = [tag]
     for found in syntax.tag.findall(text):
-        if found.lower() == _end_of(depth[-1]).lower():
+        if found.lower() == _end_of(depth[-1]):
             depth.pop()
             if not depth:
                 return True

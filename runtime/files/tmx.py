@@ -37,7 +37,9 @@ def read(content: bytes, options: ReadOptions) -> FileText:
             continue
         if old and not options.overwrite and source.text(old.inner, old.inner_end).strip():
             continue
-        message = read_inline(source, segment, _is_hidden, f"unit {number + 1}")
+        message = read_inline(
+            source, segment, lambda inline: inline.name in _HIDDEN, f"unit {number + 1}"
+        )
 
         def put(
             text: str, unit: Element = unit, segment: Element = segment, old: Element | None = old
@@ -70,10 +72,6 @@ def _variant(unit: Element, language: str | None) -> Element | None:
     found = [pair for pair in variants if is_same_language(pair[0], language)]
     exact = [pair for pair in found if pair[0].lower() == (language or "").lower()]
     return next((one for _, one in exact + found), None)
-
-
-def _is_hidden(element: Element) -> bool:
-    return element.name in _HIDDEN
 
 
 def _margin(text: str) -> str:

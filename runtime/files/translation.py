@@ -344,7 +344,8 @@ class FileTranslator:
             TranslateTrtError: See `Translator.translate`.
         """
         text = format_of(name).read(content, self._options)
-        return text.render([one.text for one in self._translated(name, text.segments)])
+        names = [named_segment(name, segment) for segment in text.segments]
+        return text.render([one.text for one in self._translated_all(text.segments, names)])
 
     def translate_files(self, tasks: Iterable[FileTask]) -> Iterator[FileOutcome]:
         """Translate files, each of which is written as soon as it is complete.
@@ -402,11 +403,6 @@ class FileTranslator:
         ]
         found = iter(self._translated_all(segments, names))
         return [[next(found) for _ in file.text.segments] for file in files]
-
-    def _translated(self, name: str, segments: Sequence[Segment]) -> list[Translated]:
-        return self._translated_all(
-            segments, [named_segment(name, segment) for segment in segments]
-        )
 
     def _translated_all(
         self, segments: Sequence[Segment], names: Sequence[str]

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from translate_trt.runtime.errors import InputError
 from translate_trt.runtime.files.inline_codes import read_inline
-from translate_trt.runtime.files.message_text import Message
+from translate_trt.runtime.files.message_text import Message, render_each
 from translate_trt.runtime.files.resources import Values
 from translate_trt.runtime.files.segments import FileText, ReadOptions
 from translate_trt.runtime.files.xml_source import Element, XmlSource
@@ -139,11 +139,10 @@ def _message(source: XmlSource, outer: Element, unit: Element, has_lines: bool) 
     length = int(width[0]) if width and unit.attributes.get("size-unit") == "char" else None
 
     def render(translations: Sequence[str]) -> str:
-        text, at, begin = "", outer.inner, 0
-        for element, message in zip(inner, messages, strict=True):
-            end = begin + len(message.segments)
-            text += source.text(at, element.inner) + message.render(translations[begin:end])
-            at, begin = element.inner_end, end
+        text, at = "", outer.inner
+        for element, rendered in zip(inner, render_each(messages, translations), strict=True):
+            text += source.text(at, element.inner) + rendered
+            at = element.inner_end
         return text + source.text(at, outer.inner_end)
 
     segments = [one._replace(length=length) for message in messages for one in message.segments]

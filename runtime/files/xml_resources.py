@@ -11,7 +11,13 @@ from translate_trt.runtime.files.inline_codes import inline_fragment
 from translate_trt.runtime.files.message_text import Message, read_fragment
 from translate_trt.runtime.files.resources import Values, join_surrogates
 from translate_trt.runtime.files.segments import FileText, ReadOptions
-from translate_trt.runtime.files.xml_source import Element, XmlSource, escape, unescape
+from translate_trt.runtime.files.xml_source import (
+    Element,
+    XmlSource,
+    content_writer,
+    escape,
+    unescape,
+)
 
 _NAMESPACES = {"urn:oasis:names:tc:xliff:document:1.2": "xliff"}
 _CDATA = re.compile(r"\s*<!\[CDATA\[((?:(?!\]\]>).)*)\]\]>\s*", re.DOTALL)
@@ -56,7 +62,7 @@ def read_resx(content: bytes, options: ReadOptions) -> FileText:
         if is_text and value is not None and not value.children and not key.startswith(">>"):
             raw = source.text(value.inner, value.inner_end)
             text, write = _text(raw)
-            values.add(text, _writer(source, value, write), key)
+            values.add(text, content_writer(source, value, write), key)
     return values.file_text(source.render)
 
 
@@ -66,12 +72,6 @@ def _text(raw: str) -> tuple[str, Callable[[str], str]]:
         before, after = raw[: found.start(1)], raw[found.end(1) :]
         return found[1], lambda text: before + text.replace("]]>", "]]]]><![CDATA[>") + after
     return unescape(raw), escape
-
-
-def _writer(
-    source: XmlSource, element: Element, write: Callable[[str], str]
-) -> Callable[[str], None]:
-    return lambda text: source.replace_content(element, write(text))
 
 
 def _android_strings(root: Element) -> Iterator[tuple[str, Element]]:
@@ -94,7 +94,7 @@ def _add_android(source: XmlSource, element: Element, raw: str, key: str, values
     is_quoted = re.fullmatch(r'"(?:[^"\\]|\\.)*"', body, re.DOTALL) is not None
     is_marked = "<" in body  # CDATA, or elements
     if element.children or (is_marked and not _CDATA.fullmatch(body)):
-        fragment, write = inline_fragment(source, element, _is_placeholder)
+        fragment, write = inline_fragment(source, element, lambda inline: inline.name == "xliff:g")
         text = _outside_tags(fragment.strip(_SPACES), _decoder(True))
         message: Message | None = read_fragment(text, key, has_lines=True)
     else:
@@ -112,10 +112,6 @@ def _add_android(source: XmlSource, element: Element, raw: str, key: str, values
         source.replace_content(element, before + write(encoded) + after)
 
     values.add(text, put, key, message=message)
-
-
-def _is_placeholder(element: Element) -> bool:
-    return element.name == "xliff:g"
 
 
 def _outside_tags(text: str, change: Callable[[str], str]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 from xml.parsers import expat
 
@@ -288,6 +288,13 @@ def escape(text: str) -> str:
     """Write a text as content of an element, without what XML does not allow."""
     text = _NOT_XML.sub("", text)
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def content_writer(
+    source: XmlSource, element: Element, write: Callable[[str], str] = escape
+) -> Callable[[str], None]:
+    """Return a function that replaces the content of an element by a text, which `write` writes."""
+    return lambda text: source.replace_content(element, write(text))
 
 
 def escape_attribute(text: str) -> str:
