@@ -146,7 +146,10 @@ class EngineRecord:
         if self.gpu is None:
             del value["gpu"]
         value["compute_capabilities"] = list(self.compute_capabilities)
-        value["profiles"] = {str(i): _to_json(one) for i, one in enumerate(self.profiles)}
+        for profile in value["profiles"]:
+            if profile["changes"] is None:
+                del profile["changes"]
+        value["profiles"] = {str(i): one for i, one in enumerate(value["profiles"])}
         return value
 
     @classmethod
@@ -178,13 +181,6 @@ class EngineRecord:
             options=fields.object("options").all_texts(),
             gpu=_read_gpu(fields.object("gpu")) if "gpu" in fields.values else None,
         )
-
-
-def _to_json(profile: Profile) -> dict[str, Any]:
-    value = asdict(profile)
-    if profile.changes is None:
-        del value["changes"]
-    return value
 
 
 def _read_changes(fields: Fields) -> ChangeSizes:

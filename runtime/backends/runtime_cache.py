@@ -10,7 +10,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from translate_trt.runtime.backends.nvidia_driver import Gpu, driver_version, find_gpu
+from translate_trt.runtime.backends.nvidia_driver import driver_version, find_gpu
 from translate_trt.runtime.io.cache_files import engine_directory, load_cached, store_cached
 from translate_trt.runtime.io.hashing import sha256_of_file
 
@@ -34,12 +34,9 @@ def runtime_cache_path(engine: Path, version: str, device: int = 0) -> Path | No
     directory, gpu, driver = engine_directory(), find_gpu(device), driver_version()
     if directory is None or gpu is None or driver is None:
         return None
-    return directory / f"kernels-{_key(sha256_of_file(engine)[0], version, driver, gpu)}.cache"
-
-
-def _key(engine: str, version: str, driver: str, gpu: Gpu) -> str:
-    values = [_FORMAT, engine, version, driver, *vars(gpu).values()]
-    return hashlib.sha256(json.dumps(values).encode()).hexdigest()
+    values = [_FORMAT, sha256_of_file(engine)[0], version, driver, *vars(gpu).values()]
+    key = hashlib.sha256(json.dumps(values).encode()).hexdigest()
+    return directory / f"kernels-{key}.cache"
 
 
 class RuntimeCache:

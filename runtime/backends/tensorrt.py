@@ -45,16 +45,15 @@ def load(
         raise BackendError("engines run on a GPU alone; choose an onnx target to run on the CPU.")
     check_driver(records["step"].package)
     gpu = settings.gpu or 0
-    engines = {
-        role: Engine(
-            # Engines load onto the current GPU of the thread.
-            on_gpu(gpu, partial(_load, files, role, records[role], settings)),
-            records[role],
-            *specs,
-            _runtime_cache(files[role], records[role], gpu),
-        )
-        for role, specs in contract.graphs.items()
-    }
+    engines = {}
+    for role, specs in contract.graphs.items():
+        path, record, cache = files[role], records[role], None
+        if record.package == "tensorrt_rtx":  # engines of the other package have their kernels
+            cache = RuntimeCache(runtime_cache_path(path, record.version, gpu))
+        weights = files.get(_GRAPHS[role]) if record.weights_stripped else None
+        # Engines load onto the current GPU of the thread.
+        loaded = on_gpu(gpu, partial(load_engine, path, record, weights, settings.trust_code))
+        engines[role] = Engine(loaded, record, *specs, cache)
     engines["step"].check_aliases([spec.name for spec in contract.caches])
     return Engines(
         CudaContexts(gpu, partial(EngineContexts, engines)),
@@ -65,17 +64,6 @@ def load(
         store=partial(_store_kernels, tuple(engines.values())),
         scratch_bytes=max(engine.scratch_bytes for engine in engines.values()),
     )
-
-
-def _load(files: Mapping[str, Path], role: str, record: EngineRecord, settings: Settings) -> Any:
-    weights = files.get(_GRAPHS[role]) if record.weights_stripped else None
-    return load_engine(files[role], record, weights, settings.trust_code)
-
-
-def _runtime_cache(path: Path, record: EngineRecord, device: int) -> RuntimeCache | None:
-    if record.package != "tensorrt_rtx":
-        return None  # the package has no such cache: its engines contain their kernels
-    return RuntimeCache(runtime_cache_path(path, record.version, device))
 
 
 def _store_kernels(engines: Iterable[Engine]) -> None:

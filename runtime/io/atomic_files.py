@@ -302,7 +302,10 @@ def output_errors(path: Path, inside: Path | None = None) -> Iterator[None]:
     except TranslateTrtError:
         raise
     except OSError as error:
-        denied_here = error.errno in _NOT_ALLOWED and _lies_in(error.filename, inside)
+        denied_here = (
+            error.errno in _NOT_ALLOWED and inside is not None and isinstance(error.filename, str)
+            and Path(error.filename).absolute().is_relative_to(inside)
+        )  # fmt: skip
         if inside is None or error.errno in _DISK_FULL or denied_here:
             raise output_error(path, error) from error
         raise
@@ -312,13 +315,6 @@ def output_errors(path: Path, inside: Path | None = None) -> Iterator[None]:
             full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             raise output_error(path, full) from error
         raise
-
-
-def _lies_in(filename: object, directory: Path | None) -> bool:
-    """Return True if the file name of an OSError, which may be None, is in the directory."""
-    if directory is None or not isinstance(filename, str):
-        return False
-    return Path(filename).absolute().is_relative_to(directory)
 
 
 def _sync_tree(directory: Path) -> None:

@@ -75,7 +75,12 @@ def check_apart(output: Path, inputs: Iterable[Path | str | None]) -> None:
         name = display_name(str(path))
         if found == own:
             raise OutputError(f"the output {output} is the input {name}; choose another path.")
-        if str(path) != STDIN and _contains(output, own, Path(path)):
+        # An output that does not exist yet has a path but no inode.
+        contains = str(path) != STDIN and (
+            output.resolve() in Path(path).resolve().parents
+            or (own is not None and own in _identities(Path(path)))
+        )
+        if contains:
             raise OutputError(
                 f"the output {output} would replace the input {name}, which lies in it; choose "
                 "another path."
@@ -84,13 +89,6 @@ def check_apart(output: Path, inputs: Iterable[Path | str | None]) -> None:
             raise OutputError(
                 f"the output {output} lies in the input {name}; choose a path outside of it."
             )
-
-
-def _contains(output: Path, own: _Identity | None, path: Path) -> bool:
-    # An output that does not exist yet has a path but no inode.
-    return output.resolve() in path.resolve().parents or (
-        own is not None and own in _identities(path)
-    )
 
 
 def check_standard_output(inputs: Iterable[Path | str | None]) -> None:
@@ -174,12 +172,10 @@ def foreign_file(directory: Path, made: Collection[str]) -> str | None:
     for folder, directories, names in os.walk(directory, onerror=_refuse):
         relative_folder = Path(folder).relative_to(directory)
         links = [name for name in directories if Path(folder, name).is_symlink()]
-        kept = []
-        for name in directories:
-            # Temporary directories of killed processes are ignored.
-            if not TEMPORARY.fullmatch(name) and name not in links:
-                kept.append(name)
-        directories[:] = kept
+        # Temporary directories of killed processes are ignored.
+        directories[:] = [
+            name for name in directories if not TEMPORARY.fullmatch(name) and name not in links
+        ]
         for name in sorted([*names, *links]):
             relative = (relative_folder / name).as_posix()
             cached = relative_folder.name == "__pycache__" and name.endswith(".pyc")

@@ -15,7 +15,6 @@ only if it has a record. Two workers with the same shard write identical files.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import hashlib
 import json
@@ -39,7 +38,7 @@ from translate_trt.runtime.io.atomic_files import (
     write_json,
 )
 from translate_trt.runtime.io.locks import locked
-from translate_trt.runtime.io.outputs import check_apart
+from translate_trt.runtime.io.outputs import check_apart, object_in
 from translate_trt.runtime.options import SearchOptions
 from translate_trt.runtime.serve.corpus.plan import BOOKKEEPING, Input, Shard
 from translate_trt.runtime.serve.corpus.run_options import CorpusOptions
@@ -80,7 +79,7 @@ class _Record:
     @classmethod
     def read(cls, path: Path) -> Self | None:
         """Read a record; None if it is missing or was written by another version."""
-        value = read_object(path)
+        value = object_in(path)
         try:
             return cls(**value)
         except TypeError:  # other fields
@@ -196,12 +195,12 @@ class Job:
 
     def attempts(self, shard: Shard, run: str) -> int:
         """Return the number of attempts of a run at a shard."""
-        value = read_object(self.started(shard))
+        value = object_in(self.started(shard))
         return int(value["attempts"]) if value.get("run") == run else 0
 
     def check_visible(self) -> None:
         """Raise OutputError if this machine does not see the output directory of the run."""
-        if read_object(self.home / "job.json").get("fingerprint") != self.fingerprint:
+        if object_in(self.home / "job.json").get("fingerprint") != self.fingerprint:
             raise OutputError(
                 f"{self.output} on {platform.node()} is not the directory of the machine that "
                 "started the run; put the output on a file system that every machine mounts under "
@@ -261,7 +260,7 @@ def open_job(job: Job, inputs: list[Input], force: bool) -> Iterator[None]:
 
 def _check_settings(job: Job, force: bool) -> None:
     path = job.home / "job.json"
-    found = read_object(path)
+    found = object_in(path)
     if found and found.get("fingerprint") != job.fingerprint:
         others = ", ".join(_differences(found.get("settings"), job.settings)) or "its version"
         if not force:
@@ -336,12 +335,3 @@ def _check_result(job: Job, source: Input, force: bool) -> None:
             )
     if record is not None and (record.size, record.mtime_ns) != (source.size, source.mtime_ns):
         log.warning("%s has changed since its translation and is translated again", source.path)
-
-
-def read_object(path: Path) -> dict[str, Any]:
-    """Read a JSON object; an empty one if the file is missing or contains something else."""
-    with contextlib.suppress(OSError, ValueError):
-        value = json.loads(path.read_bytes())
-        if isinstance(value, dict):
-            return value
-    return {}
