@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import os
 from collections.abc import Iterable, Iterator, Sequence
@@ -11,33 +10,23 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Self, TypedDict, Unpack, overload
 
-from translate_trt.runtime import native
 from translate_trt.runtime.arguments import checked_iterable, checked_texts, describe, token_ids
-from translate_trt.runtime.backends import Settings, load_cuda, load_engines, load_graphs
-from translate_trt.runtime.backends.device import Engines
-from translate_trt.runtime.backends.engines import check_engines
-from translate_trt.runtime.backends.packages import CUDA, PACKAGES, TORCH
-from translate_trt.runtime.bundle.manifest import Manifest, TargetEntry, read_manifest, verify_files
+from translate_trt.runtime.backends import Settings
+from translate_trt.runtime.bundle.manifest import Manifest, TargetEntry, read_manifest
 from translate_trt.runtime.confidence import Calibration, Word
 from translate_trt.runtime.cores import share_cores
-from translate_trt.runtime.errors import (
-    BackendError,
-    BundleError,
-    InputError,
-    OptionError,
-    TranslateTrtError,
-)
+from translate_trt.runtime.errors import BackendError, InputError, OptionError, TranslateTrtError
 from translate_trt.runtime.line_names import NUMBERED, LineNames
 from translate_trt.runtime.line_request import LineRequest, Phrases
+from translate_trt.runtime.loaded_target import TargetLoader
 from translate_trt.runtime.native import missing_library
 from translate_trt.runtime.native.core import Core, LineJobs
 from translate_trt.runtime.options import SearchOptions, check_least, whole_number
-from translate_trt.runtime.process import LOADING_CONTEXT
-from translate_trt.runtime.reference import PlainTranslator, Reference
+from translate_trt.runtime.reference import PlainTranslator
 from translate_trt.runtime.results import Hypothesis, TextHypothesis, Translation
 from translate_trt.runtime.text.documents import splitter_of
 from translate_trt.runtime.text.glossary import Glossary
-from translate_trt.runtime.text.tokenizer import ModelFile, Tokenizer
+from translate_trt.runtime.text.tokenizer import Tokenizer
 
 
 class _TextArguments(TypedDict, total=False):
@@ -136,108 +125,21 @@ class Translator:
             "batch_tokens": batch_tokens, "cache_mib": cache_mib, "device": device,
             "check_hashes": check_hashes, "trust_code": trust_code,
         }  # fmt: skip
-        self._reference: PlainTranslator | None = None
-        self.core: Core | None = None
-        settings = Settings(threads, limited, device, trust_code=trust_code)
-        if self.target.precision == "int8" and settings.gpu is not None:
-            raise OptionError(
-                f"{self.target.name} runs on a CPU only, and device is {device!r}. Choose "
-                "onnx-fp16 or onnx-fp32, or leave device out."
-            )
-        loaded = self._load(settings)
+        loaded = TargetLoader(
+            self._path, self.manifest, self.target,
+            Settings(threads, limited, device, trust_code=trust_code),
+            self._arguments["workers"], batch_tokens, cache_mib, device, check_hashes,
+        ).load()  # fmt: skip
+        self.core: Core | None = loaded.core
+        self._reference: PlainTranslator | None = loaded.reference
+        self._tokenizer = loaded.tokenizer
         self.workers: int = 1 if self.core is None else self.core.workers
         self.batch_tokens: int = loaded.batch_tokens
 
-    def _load(self, settings: Settings) -> Core | Reference:
-        """Load the target with libtranslate_trt, or with `Reference` where there is none."""
-        has_engines = self.target.backend in (*PACKAGES, TORCH, CUDA)
-        on_core = has_engines or self.target.backend == "onnxruntime"
-        library = native.library() if on_core else None
-        if library is not None:
-            with LOADING_CONTEXT.get()():
-                self.core = self._load_core(library, settings)
-            return self.core
-        if has_engines:
-            raise BackendError(
-                f"{self.target.name} needs libtranslate_trt, and this process runs on "
-                f"{native.status()}. Choose an onnx target to run without the library."
-            )
-        if on_core:
-            native.report_fallback()
-        self._reference = self._load_reference(settings)
-        return self._reference.reference
-
-    def _load_core(self, library: Path, settings: Settings) -> Core:
-        """Load the target with libtranslate_trt."""
-        device, check_hashes = self._arguments["device"], self._arguments["check_hashes"]
-        engines = None
-        if self.target.backend in (*PACKAGES, TORCH):
-            self._verify_files()
-            engines = self._load_engines(settings)
-            device, check_hashes = None, False  # the engines' device; the files are verified
-        elif self.target.backend == CUDA or settings.gpu is not None:
-            load_cuda(self.target, settings)
-        core = Core(
-            library, self._path, self.target.name, threads=settings.threads,
-            workers=self._arguments["workers"], batch_tokens=self._arguments["batch_tokens"],
-            cache_mib=self._arguments["cache_mib"], device=device, check_hashes=check_hashes,
-            engines=engines,
-        )  # fmt: skip
-        self._read_tokenizer()
-        return core
-
-    def _read_tokenizer(self) -> None:
-        """Read the tokenizer's models, which may be replaced before they are first used."""
-        models = {}
-        for side, entry in self.manifest.tokenizer.items():
-            models[side] = ModelFile.read(entry.locate(self._path))
-            if self._arguments["check_hashes"]:
-                found = hashlib.sha256(models[side].content).hexdigest()
-                entry.check_hash(models[side].path, found)
-        self._models = models["source"], models["target"]
-
-    def _load_engines(self, settings: Settings) -> Engines:
-        """Load both engines of the target."""
-        records = (
-            check_engines(self.target, self._path, settings.gpu or 0)
-            if self.target.engine is not None
-            else {}
-        )
-        return load_engines(self._files(), self.target.contract, settings, records)
-
-    def _load_reference(self, settings: Settings) -> PlainTranslator:
-        """Load the target with ONNX Runtime, for the search loop in Python."""
-        self._verify_files()
-        self._read_tokenizer()
-        model = self.manifest.model
-        for size, expected in (
-            (self.tokenizer.source_vocabulary_size, model.input_vocabulary_size),
-            (self.tokenizer.vocabulary_size, model.vocabulary_size),
-        ):
-            if size != expected:
-                raise BundleError(
-                    f"the tokenizer has {size} pieces, the model {expected}; they do not belong "
-                    "together. Export the bundle again."
-                )
-        graphs = load_graphs(self.target.backend, self._files(), self.target.contract, settings)
-        search = Reference(
-            graphs, self.target.contract, model.start_token, model.end_token,
-            self._arguments["batch_tokens"],
-        )  # fmt: skip
-        return PlainTranslator(search, self.manifest, self.target, self.tokenizer)
-
-    def _verify_files(self) -> None:
-        hashes = self._arguments["check_hashes"]
-        verify_files(self._path, self.manifest, self.target.name, hashes=hashes)
-
-    def _files(self) -> dict[str, Path]:
-        """Paths of the target's files by role."""
-        return {role: entry.locate(self._path) for role, entry in self.target.files.items()}
-
-    @cached_property
+    @property
     def tokenizer(self) -> Tokenizer:
         """Tokenizer of the source and target vocabularies."""
-        return Tokenizer(*self._models)
+        return self._tokenizer()
 
     @cached_property
     def calibration(self) -> Calibration | None:

@@ -65,7 +65,7 @@ class Machine:
                 contexts, profiles, step, poll_every, cuda_graphs, scratch_bytes=self.scratch_bytes
             )
 
-        self.monkeypatch.setattr("translate_trt.runtime.translator.load_engines", load)
+        self.monkeypatch.setattr("translate_trt.runtime.loaded_target.load_engines", load)
         more.setdefault("workers", 1)
         return Translator(self.static(target), threads=1, **more)
 

@@ -19,7 +19,7 @@ from support.static_bundles import BEAMS
 from support.translations import assert_same, random_sources
 
 from translate_trt.export.contract import make_contract
-from translate_trt.runtime import translator as translator_module
+from translate_trt.runtime import loaded_target
 from translate_trt.runtime.backends import Settings, load_engines, runtime_cache, tensorrt
 from translate_trt.runtime.backends.device import Engines
 from translate_trt.runtime.backends.engines import ChangeSizes, EngineRecord, Profile
@@ -90,7 +90,7 @@ def loaded(
     monkeypatch.setattr(runtime_cache, "driver_version", lambda: "13.0")
     loaded = Loaded(bundle, files, entry.contract, driver, engines)
     # The manifest of a bundle of graphs has no records of engines.
-    monkeypatch.setattr(translator_module, "load_engines", lambda *_: loaded.engines_of())
+    monkeypatch.setattr(loaded_target, "load_engines", lambda *_: loaded.engines_of())
     return loaded
 
 
@@ -159,7 +159,7 @@ def test_the_current_gpu_of_the_caller_stays(
     loaded: Loaded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engines = loaded.engines_of(Settings(device="cuda:1"))
-    monkeypatch.setattr(translator_module, "load_engines", lambda *_: engines)
+    monkeypatch.setattr(loaded_target, "load_engines", lambda *_: engines)
     loaded.translate(random_sources(3))
     assert [engine.gpus for engine in loaded.engines.values()] == [{1}, {1}]
     assert not loaded.driver.c.has_set_context()

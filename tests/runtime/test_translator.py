@@ -123,7 +123,7 @@ def test_threads_are_shared_out_among_workers(
     def load(*_: object, threads: int, workers: int | None, **more: object) -> None:
         raise BackendError(f"{threads} {workers}")
 
-    monkeypatch.setattr("translate_trt.runtime.translator.Core", load)
+    monkeypatch.setattr("translate_trt.runtime.loaded_target.Core", load)
     monkeypatch.setattr("translate_trt.runtime.cores.available_cores", lambda: 12)
     for settings, used in (
         ({}, "12 None"), ({"workers": 4}, "3 4"), ({"workers": 40}, "1 40"),
