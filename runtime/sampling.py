@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from translate_trt.runtime.interface.search_options import MAX_TOP_K
@@ -56,7 +56,8 @@ def noise_of(
     state = mix(options.seed)
     for token in source:
         state = mix(state ^ token)
-    numbers = _numbers(mix(state ^ position))
+    own = mix(state ^ position)
+    numbers = (mix((own + count) & _BITS) for count in itertools.count())
     ranks = options.sampling_top_k or MAX_TOP_K
     # Minus logarithms of uniform numbers are exponentially distributed; minus the logarithm of such
     # a number is Gumbel noise.
@@ -77,10 +78,6 @@ def noise_of(
         [-options.sampling_temperature * math.log(one) for one in them] for them in (best, smallest)
     )
     return Noise(by_rank, list(tokens), tail)
-
-
-def _numbers(state: int) -> Iterator[int]:
-    return (mix((state + count) & _BITS) for count in itertools.count())
 
 
 def _uniform(number: int) -> float:

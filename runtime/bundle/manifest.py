@@ -388,7 +388,11 @@ def read_manifest(bundle: Path) -> Manifest:
         content = path.read_bytes()
     except OSError as error:
         raise BundleError(_why_no_manifest(bundle, error)) from error
-    fields = Fields(_parse(path, content), path)
+    try:
+        value: object = json.loads(content.decode("utf-8"), parse_constant=refuse_constant)
+    except (ValueError, RecursionError) as error:
+        raise BundleError(f"{path} is not valid JSON: {error}. {REMEDY}") from error
+    fields = Fields(value, path)
     version = fields.integer("format_version", 1)
     if version != FORMAT_VERSION:
         raise BundleError(
@@ -560,14 +564,6 @@ def _why_no_manifest(bundle: Path, error: OSError) -> str:
     if isinstance(error, FileNotFoundError):
         return f"{bundle} is not a bundle: it has no {MANIFEST_NAME}. {REMEDY}"
     return f"cannot read {bundle / MANIFEST_NAME}: {error.strerror}."
-
-
-def _parse(path: Path, content: bytes) -> object:
-    try:
-        value: object = json.loads(content.decode("utf-8"), parse_constant=refuse_constant)
-    except (ValueError, RecursionError) as error:
-        raise BundleError(f"{path} is not valid JSON: {error}. {REMEDY}") from error
-    return value
 
 
 def _digest(path: Path) -> tuple[str, int]:

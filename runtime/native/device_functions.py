@@ -118,12 +118,6 @@ def _profiles(profiles: Sequence[Profile]) -> ctypes.Array[_Profile]:
     return array
 
 
-def _changes(profiles: Sequence[Profile]) -> _ChangeSizes:
-    """Return the sizes of the profiles with `changes`; zeros if there are none."""
-    sizes = profiles[-1].changes
-    return _ChangeSizes() if sizes is None else _ChangeSizes(*astuple(sizes))
-
-
 def on_gpu(gpu: int, work: Callable[[], Result]) -> Result:
     """Return the result of work in a temporary thread of the library, in which a GPU is current.
 
@@ -174,6 +168,7 @@ class DeviceFunctions:
         for name in ("begin_capture", "end_capture"):
             hook = self._guarded(getattr(self, f"_hooked_{name}"))
             setattr(functions, name, _TYPES[name](hook))
+        changes = engines.step_profiles[-1].changes
         self.engines = _Engines(
             ctypes.sizeof(_Engines),
             ctypes.pointer(functions),
@@ -184,7 +179,7 @@ class DeviceFunctions:
             engines.poll_every,
             engines.cuda_graphs,
             engines.scratch_bytes,
-            _changes(engines.step_profiles),
+            _ChangeSizes() if changes is None else _ChangeSizes(*astuple(changes)),
         )
 
     def release(self) -> None:

@@ -226,16 +226,11 @@ def _raw_lines(
         if not raw:
             return
         if not raw.endswith(b"\n") and len(raw) > limit:
-            _skip_line(stream)
+            while (block := stream.readline(_BLOCK_BYTES)) and not block.endswith(b"\n"):
+                pass
             yield None
         else:
             yield without_line_end(raw)
-
-
-def _skip_line(stream: IO[bytes]) -> None:
-    while block := stream.readline(_BLOCK_BYTES):
-        if block.endswith(b"\n"):
-            return
 
 
 def _text_reader(options: CorpusOptions, words: WordsOf | None) -> _Reader:

@@ -88,8 +88,16 @@ def translate_shard(
             tokens += sum(
                 len(one.hypotheses[0].token_log_probs) for own in translations for one in own or ()
             )
-            write(chunk, _outputs(chunk, translations))
-    _write_bad(shard, job, bad)
+            outputs = [
+                None if found is None or isinstance(record, BadRecord) else record.render(found)
+                for record, found in zip(chunk.records, translations, strict=True)
+            ]
+            write(chunk, outputs)
+    if bad:
+        content = "".join(f"{json.dumps(one)}\n" for one in bad).encode()
+        write_bytes_atomically(job.bad(shard), content)
+    else:
+        job.bad(shard).unlink(missing_ok=True)  # from an earlier version of the input
     part = job.part(shard)
     record = ShardRecord(
         fingerprint=job.fingerprint,
@@ -136,22 +144,6 @@ def _without_constrained(chunk: Chunk, translations: Sequence[list[Translation] 
         for record, found in zip(chunk.records, translations, strict=True)
     ]
     return Chunk(records, chunk.table)
-
-
-def _outputs(chunk: Chunk, translations: Sequence[list[Translation] | None]) -> list[str | None]:
-    """Return the output line of each record; None for bad records."""
-    return [
-        None if found is None or isinstance(record, BadRecord) else record.render(found)
-        for record, found in zip(chunk.records, translations, strict=True)
-    ]
-
-
-def _write_bad(shard: Shard, job: Job, bad: list[dict[str, Any]]) -> None:
-    path = job.bad(shard)
-    if bad:
-        write_bytes_atomically(path, "".join(f"{json.dumps(one)}\n" for one in bad).encode())
-    else:
-        path.unlink(missing_ok=True)  # from an earlier version of the input
 
 
 @contextmanager

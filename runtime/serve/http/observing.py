@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from starlette.requests import ClientDisconnect
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from translate_trt.runtime.serve.http.http_error import CLIENT_CLOSED
@@ -77,7 +78,8 @@ class Observing:
         except Exception:
             log.exception("request %s failed", request_id.decode())
             if not status:
-                await _send_failure(send_observed)
+                failure = Response(_FAILED, 500, media_type="application/json")
+                await failure(scope, receive, send_observed)
             status = 500
         finally:
             metrics.in_flight.dec()
@@ -110,11 +112,3 @@ def _outcome(status: int) -> str:
     if status < 400:
         return "success"
     return _OUTCOMES.get(status, "refused" if status < 500 else "failed")
-
-
-async def _send_failure(send: Send) -> None:
-    headers = [
-        (b"content-type", b"application/json"), (b"content-length", b"%d" % len(_FAILED)),
-    ]  # fmt: skip
-    await send({"type": "http.response.start", "status": 500, "headers": headers})
-    await send({"type": "http.response.body", "body": _FAILED})
