@@ -230,7 +230,10 @@ def _file_in_steps(
             partial.begin(settings)
         yield output
         output.finish()
-        _finish(stream, partial.path, path)
+        with output_errors(path):
+            os.fsync(stream.fileno())
+            stream.close()
+            os.replace(partial.path, path)
         partial.forget()
     except BaseException:
         with contextlib.suppress(OutputError):
@@ -262,13 +265,6 @@ def _is_file(path: Path, identity: os.stat_result) -> bool:
         return os.path.samestat(path.stat(), identity)
     except OSError:
         return False
-
-
-def _finish(stream: BinaryIO, partial: Path, path: Path) -> None:
-    with output_errors(path):
-        os.fsync(stream.fileno())
-        stream.close()
-        os.replace(partial, path)
 
 
 def _close_quietly(stream: BinaryIO) -> None:
