@@ -38,5 +38,5 @@ def test_from_a_model_directory_to_a_verified_bundle(tokenizer_model: Path, tmp_
     assert done.returncode == 0, done.stderr
     translator = Translator(tmp_path / "work/bundle", "onnx-int8", threads=1)
     assert translator.manifest.source_language == "en"
-    assert translator.translate(["the cat runs"])[0].hypotheses
+    assert translator.translate([">>deu<< the cat runs"])[0].hypotheses
     assert translator.target.parity is not None
