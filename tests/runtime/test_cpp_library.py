@@ -531,5 +531,7 @@ def test_sanitizers_find_nothing(
         assert texts(probe.ask(lines=LINES, options={"target_language": "de"})["found"]) == german
         assert "error" in probe.ask(lines=LINES, options={"target_language": "yy"})
         probe.load(with_prompt(compiled_bundle, SOURCE, tmp_path / "lines"), threads=1)
-        assert "found" in probe.ask(lines=[">>deu<< the cat", ">>deu", ">>nld<<" + LINES[-1]])
+        lines = [">>deu<< the cat", ">>deu", ">>nld<<" + LINES[-1]]
+        assert "found" in probe.ask(lines=lines, options={"target_language": "deu"})
+        assert "error" in probe.ask(lines=lines)
     # A report ends the program with an error, which leaving `with` would have told.
