@@ -340,8 +340,10 @@ void HostBatch::leave(const TensorSpec& spec, const Tensor& array, std::int64_t 
   array.clear(row);
 }
 
-// The same for the copies that only the next step writes: their memory may serve other arrays.
+// Clears rows of NaN in the copies of the state that only the next step writes. Their memory may
+// serve other arrays.
 void HostBatch::leave_others() const {
+  if (nan_rows_.empty()) return;
   for (const TensorSpec& spec : swapped_) {
     const auto other = other_.find(spec.name);
     if (other == other_.end()) continue;
