@@ -99,7 +99,9 @@ def assert_as_body(
     **attributes: Any,
 ) -> list[Array]:
     """Compare a kernel with the body of its operator, and return the kernel's outputs."""
-    functions = [ir.to_proto(function(one, DYNAMIC_OPSET)) for one in {name, "TopLogits"}]
+    functions = [
+        ir.to_proto(function(one, DYNAMIC_OPSET)) for one in dict.fromkeys((name, "TopLogits"))
+    ]
     body = operator_session(name, values, functions=functions, **attributes)
     expected = body()
     found = make_session(name, values, constant, **attributes)()
