@@ -64,6 +64,7 @@ class Report:
     settings: dict[str, Any] = field(default_factory=dict)  # beyond rounds, threads and note
     samples: Any = None  # raw measurements, for --samples
     name: str = ""  # of the report, if it differs from the benchmark's
+    machines: Iterable[str] = ()  # others that results are from, as `machines_of` describes them
     show: Callable[[dict[str, Any], Path], None] | None = None  # called with the report's file
 
 
@@ -104,6 +105,8 @@ class _Benchmark:
                 "settings": common | report.settings,
                 "results": report.results,
             }
+            if report.machines:
+                whole["machines"] = sorted({*report.machines, *machines_of(whole)})
             out = save(whole, given.out)
             if report.samples is not None and given.samples:
                 out.with_suffix(".samples.json").write_text(json.dumps(report.samples) + "\n")

@@ -5,7 +5,7 @@
     python benchmarks/record.py front --distilled OUT/distilled --teacher OUT/bundle
         --name multi30k --command "bash scripts/distill_multi30k.sh DATA OUT"
         --test test_2016_flickr
-    python benchmarks/record.py recipes RUNS --data DATA [--comparison initialization]
+    python benchmarks/record.py recipes RUNS [REPORT ...] --data DATA [--comparison initialization]
     python benchmarks/record.py levers OUT
     python benchmarks/record.py table3-check PRESET [ROW ...]
     python benchmarks/record.py table3-run RUN --data DATA --row h16 --preset base --out FILE
@@ -13,7 +13,8 @@
 
 - run: settings, training, and the parity evidence of the bundle.
 - front: quality and speed of a teacher and its students, as `translate-trt distill` has measured.
-- recipes: trains small models by the recipes of a comparison of recipes.toml, and records them.
+- recipes: trains small models by the recipes of a comparison of recipes.toml, and records them
+  beside those of earlier reports.
 - levers: what options of training gain, as scripts/levers.sh has measured.
 - table3-check tells before hours of training whether PRESET has all rows; table3-run reads the
   figures of a finished run; table3 prints the paper's Table 3 of the runs in DIR and of those in
@@ -53,7 +54,6 @@ TEACHER = "teacher"
 COMMAND = option("--command", required=True, help="command that made all")
 #: Comparisons of small models' recipes by name: flags of one, its variations by name, and seeds.
 COMPARISONS = tomllib.loads(Path(__file__).with_name("recipes.toml").read_text())
-RECIPES = {name for one in COMPARISONS.values() for name in one["variations"]}
 
 
 def read_json(path: Path) -> Any:
@@ -134,19 +134,25 @@ def front(given: Namespace) -> Report:
 @benchmark(
     "recipes",
     option("runs", type=Path, help="directory of the runs"),
+    option("earlier", type=Path, nargs="*", help="reports whose recipes are not trained again"),
     option("--data", type=Path, required=True, help="directory of `translate-trt data prepare`"),
     option("--comparison", default="recipes", choices=COMPARISONS, help="of recipes.toml"),
-    option("--recipe", action="append", choices=RECIPES, help="train this one; default: all"),
+    option("--only", action="append", default=[], help="train those with this in their names"),
     timed=False,
 )
 def recipes(given: Namespace) -> Report:
-    """Train small models by several recipes, and record all that have ended."""
+    """Train small models by several recipes, and record all that have ended, on any machine."""
     seeds, shapes, baseline, variations = COMPARISONS[given.comparison].values()
+    earlier = [read_json(path) for path in given.earlier]
+    if any(baseline.items() - one["settings"].items() for one in earlier):
+        raise SystemExit("an earlier report has other settings than the comparison.")
+    known = {name: found for one in earlier for name, found in one["results"].items()}
     results = {}
     for seed, shape, recipe in itertools.product(seeds, shapes, variations):
         name = f"{recipe}, {shape}, seed {seed}" if len(seeds) > 1 else recipe
         changes, out = shapes[shape] | variations[recipe], given.runs / name
-        if recipe in (given.recipe or variations) and not (out / AVERAGED).exists():
+        wanted = name not in known and any(part in name for part in given.only or [""])
+        if wanted and not (out / AVERAGED).exists():
             flags = (
                 f"--{flag}={value}" for flag, value in (baseline | {"seed": seed} | changes).items()
             )
@@ -154,9 +160,12 @@ def recipes(given: Namespace) -> Report:
                 ["translate-trt", "train", f"--data={given.data}", "--resume", f"--output={out}",
                  f"--threads={given.threads}", *flags], check=True,
             )  # fmt: skip
-        if (out / AVERAGED).exists() and (found := validations(out)):
+        if name in known:
+            results[name] = known[name]
+        elif (out / AVERAGED).exists() and (found := validations(out)):
             results[name] = {"changes": changes, "validation": found}
-    return Report(results, baseline, name=given.comparison)
+    machines = [name for one in earlier for name in machines_of(one)]
+    return Report(results, baseline, name=given.comparison, machines=machines)
 
 
 @benchmark("levers", option("runs", type=Path, help="output of scripts/levers.sh"), timed=False)
@@ -273,12 +282,9 @@ def merge(paths: Iterable[Path], note: str) -> dict[str, Any]:
         if runs:
             rows[name] = {"runs": sorted(runs, key=lambda run: run["seed"])}
     name, precision = (reports[0]["settings"][one] for one in ("preset", "precision"))
-    devices: set[str] = set()
-    machines: set[str] = set()
-    for one in reports:  # those of an earlier table may have several of each
-        settings = one["settings"]
-        devices.update(settings["devices"] if "devices" in settings else [settings["device"]])
-        machines.update(machines_of(one))
+    found = [one["settings"] for one in reports]  # of earlier tables with several devices
+    devices = {name for one in found for name in one.get("devices") or [one["device"]]}
+    machines = {name for one in reports for name in machines_of(one)}
     described = {"preset": name, "devices": sorted(devices), "precision": precision, "note": note}
     merged = {
         "benchmark": f"table3-{name}",
