@@ -164,7 +164,7 @@ void measure_matrices(const Kernels& kernels, Benchmark& benchmark, Serial& exec
       const std::vector<float> scales(size.outputs, 0.01F);
       std::vector<std::int32_t> sums(size.outputs);
       const Matrix8 matrix{weights.data(), scales.data(),     sums.data(), size.inputs,
-                           size.outputs,   size.outputs / 16, false,       true};
+                           size.outputs,   size.outputs / 16, true};
       kernels.column_sums(matrix, sums.data());
       const Linear8 linear{matrix, false, epilogue};
       benchmark.measure("linear8", size.text(), bytes + weights.size(), size.operations(),
@@ -196,7 +196,7 @@ void measure_cold_matrices(const Kernels& kernels, Benchmark& benchmark, Serial&
         "linear8_cold", size.text(), 4 * (x.size() + y.size()) + one, size.operations(), [&] {
           const Matrix8 matrix{
               weights.data() + copy * one, scales.data(), sums.data(), size.inputs, size.outputs,
-              size.outputs / 16,           true,          true};
+              size.outputs / 16,           true};
           copy = (copy + 1) % kCopies;
           kernels.linear8({matrix, false, epilogue}, x.data(), size.rows, y.data(), executor);
         });
@@ -211,7 +211,7 @@ void measure_candidates(const Kernels& kernels, Benchmark& benchmark, Serial& ex
   const std::vector<float> scales(kVocabulary, 0.001F);
   std::vector<std::int32_t> sums(kVocabulary);
   const Matrix8 matrix{weights.data(), scales.data(),    sums.data(), kModel,
-                       kVocabulary,    kVocabulary / 16, false,       true};
+                       kVocabulary,    kVocabulary / 16, true};
   kernels.column_sums(matrix, sums.data());
   Arena memory;
   const auto vocabulary =

@@ -44,11 +44,10 @@ inline Ints zero_sums(const Rows8& x, const Matrix8& matrix, std::size_t block) 
 
 // A micro-kernel that computes tiles, and its tuning parameters.
 struct GemmKernel {
-  std::size_t min_rows;  // minimum rows of an input
-  // Minimum rows for prefetching the next panel, of weights in the cache and of streamed weights.
-  std::size_t min_prefetch_rows[2];
-  std::size_t rows;           // rows of a tile, at most kMaxTileRows
-  std::size_t rows_per_task;  // rows of a task, in whole tiles; amortizes reading the weights
+  std::size_t min_rows;           // minimum rows of an input
+  std::size_t min_prefetch_rows;  // minimum rows for prefetching the next panel, beyond one tile
+  std::size_t rows;               // rows of a tile, at most kMaxTileRows
+  std::size_t rows_per_task;      // rows of a task, in whole tiles; amortizes reading the weights
   // Called by each thread before and after its tiles (see for_tiles); may be null.
   void (*begin)();
   void (*end)();
@@ -69,18 +68,17 @@ struct GemmKernel {
 // A micro-kernel that no share of the next panel is prefetched for.
 constexpr GemmKernel gemm_kernel(decltype(GemmKernel::tile) tile, std::size_t rows = kTileRows) {
   constexpr std::size_t kNever = SIZE_MAX;  // rows for prefetching the next panel
-  return {0, {kNever, kNever}, rows, 66 / rows * rows, nullptr, nullptr, tile, false};
+  return {0, kNever, rows, 66 / rows * rows, nullptr, nullptr, tile, false};
 }
 
 // The share of the next panel that a tile of the current panel prefetches: the tile from `row` on,
-// of `rows` rows. All of the panel, a half or a quarter, so that a tile prefetches as many lines at
+// of `rows` rows. A half of the panel or a quarter, so that a tile prefetches as many lines at
 // every step.
 inline Prefetch next_panel_prefetch(const GemmKernel& kernel, const Matrix8& matrix,
                                     std::size_t last, std::size_t row, std::size_t rows) {
-  const auto min_rows = kernel.min_prefetch_rows[matrix.streamed ? 1 : 0];
-  if (last + kPanel > matrix.blocks || rows < min_rows) return kNoPrefetch;
+  if (last + kPanel > matrix.blocks || rows < kernel.min_prefetch_rows) return kNoPrefetch;
   const auto tiles = ceiling(rows, kernel.rows), tile = row / kernel.rows;
-  const std::size_t shares = tiles < 4 ? std::min<std::size_t>(tiles, 2) : 4;
+  const std::size_t shares = tiles < 4 ? 2 : 4;
   if (tile >= shares) return kNoPrefetch;
   const auto lines = matrix.inputs / shares;  // 64 bytes for four inputs and a block
   return {matrix.weights + (last * kLanes + tile * kPanel * kLanes / shares) * matrix.inputs,

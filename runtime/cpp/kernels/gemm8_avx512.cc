@@ -83,10 +83,8 @@ void tiles(const std::uint8_t* a, const Matrix8& matrix, std::size_t block, std:
       return tile<Numbers, Rows, kPanel, 0>(a, w, inputs, nullptr, sums);
     case 1:
       return tile<Numbers, Rows, kPanel, 1>(a, w, inputs, prefetch.weights, sums);
-    case 2:
-      return tile<Numbers, Rows, kPanel, 2>(a, w, inputs, prefetch.weights, sums);
     default:
-      return tile<Numbers, Rows, kPanel, 4>(a, w, inputs, prefetch.weights, sums);
+      return tile<Numbers, Rows, kPanel, 2>(a, w, inputs, prefetch.weights, sums);
   }
 }
 
@@ -149,23 +147,23 @@ void compute(const GemmKernel& kernel, Rows8 x, const Matrix8& matrix, __m512i (
 
 }  // namespace
 
-// 6 x 4 registers of sums leave enough registers for weights and a row. Without prefetching, the
-// first tile of a panel waits for memory and the others compute while memory is idle: 12 rows then
-// take longer than 20 rows with prefetching. One row reads all the time, as fast as the CPU
-// prefetches by itself. Prefetching what is in the second-level cache makes two tiles or fewer a
-// third slower.
-const GemmKernel kGemm8 = {0, {13, 2}, 6, 66, nullptr, nullptr, vnni_tile<Bytes>, false};
-const GemmKernel kGemm16 = {0, {13, 2}, 6, 66, nullptr, nullptr, vnni_tile<Words>, false};
+// 6 x 4 registers of sums leave enough registers for weights and a row. Of three tiles or more, the
+// first one of a panel would wait for memory while the others compute. One tile reads all the time,
+// faster by the CPU's own prefetching: prefetch instructions take the same few fill buffers as
+// loads (benchmarks/kernels.py, linear8_cold). Two tiles gain nothing, and lose a third of their
+// time where weights are in the second-level cache.
+const GemmKernel kGemm8 = {0, 13, 6, 66, nullptr, nullptr, vnni_tile<Bytes>, false};
+const GemmKernel kGemm16 = {0, 13, 6, 66, nullptr, nullptr, vnni_tile<Words>, false};
 
 #ifdef TRANSLATE_TRT_AMX
 
 // Minimum rows for tiles. From 8 rows on, tiles take less time where weights are in the
 // second-level cache. Where they come from memory, both instruction sets wait for them up to 12
 // rows, and tiles are faster from 13 on (benchmarks/kernels.py, linear8 and linear8_cold, with
-// tiles and without).
+// tiles and without). One tile, of up to 32 rows, reads all the time and does not prefetch.
 constexpr std::size_t kMinTileRows = 8;
 
-const GemmKernel kGemm8Amx = {kMinTileRows, {0, 0}, 32, 128, amx::begin, amx::end, amx_tile, true};
+const GemmKernel kGemm8Amx = {kMinTileRows, 33, 32, 128, amx::begin, amx::end, amx_tile, true};
 
 bool same_sums(const GemmKernel& one, const GemmKernel& other) {
   constexpr std::size_t kRows = 32 + 5, kInputs = 2 * 64 + 36;

@@ -42,7 +42,6 @@ struct Matrix8 {
   std::size_t inputs;               // a multiple of 4
   std::size_t outputs;              // of the matrix; the last block may be padded
   std::size_t blocks;               // of 16 columns
-  bool streamed = false;  // whether all weights in use exceed the CPU cache and come from memory
   // Whether, with activations of up to 255, the sum of the terms of two inputs, an even one and the
   // next, always fits 16 bits: |w0 + w1| <= 128.
   bool pairs_fit = false;

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <atomic>
 #include <cstring>
 #include <numeric>
 #include <string>
@@ -23,17 +22,6 @@ struct ConstantFloats {
   }
 };
 
-// Bytes of the 8-bit weights of all sessions.
-std::atomic<std::size_t> weights_in_use = 0;
-
-// Whether a step must read its weights from memory again, because the CPU cache does not hold all
-// of them. CPUs report the last-level cache of a whole socket; this is the share of it that a
-// process can count on.
-bool weights_are_streamed() {
-  constexpr std::size_t kCache = std::size_t{16} << 20;
-  return weights_in_use.load(std::memory_order_relaxed) > kCache;
-}
-
 // A constant 8-bit matrix and its column sums.
 class Weights8 {
  public:
@@ -46,28 +34,18 @@ class Weights8 {
     auto matrix = with(static_cast<const std::int8_t*>(tensor.data), nullptr, sums_.size());
     kernels.column_sums(matrix, sums_.data());
     pairs_fit_ = kernels.pairs_fit != nullptr && kernels.pairs_fit(matrix);
-    weights_in_use += bytes();
   }
-  ~Weights8() { weights_in_use -= bytes(); }
-  Weights8(const Weights8&) = delete;
-  Weights8& operator=(const Weights8&) = delete;
 
   std::size_t columns() const { return sums_.size(); }
 
   Matrix8 with(const std::int8_t* weights, const float* scales, std::size_t outputs) const {
-    return {weights,
-            scales,
-            sums_.data(),
-            static_cast<std::size_t>(shape_[1]) * 4,
-            outputs,
-            static_cast<std::size_t>(shape_[0]),
-            weights_are_streamed(),
+    return {weights,      scales,
+            sums_.data(), static_cast<std::size_t>(shape_[1]) * 4,
+            outputs,      static_cast<std::size_t>(shape_[0]),
             pairs_fit_};
   }
 
  private:
-  std::size_t bytes() const { return shape_.count(0, shape_.size()); }
-
   Shape shape_;
   std::vector<std::int32_t> sums_;
   bool pairs_fit_ = false;

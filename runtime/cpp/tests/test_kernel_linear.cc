@@ -183,7 +183,7 @@ class Weights {
 
   Matrix8 matrix() const {
     return {laid_out_.data(), scales_.data(), sums_.data(), size_.inputs,
-            size_.outputs,    blocks_,        false,        pairs_fit_};
+            size_.outputs,    blocks_,        pairs_fit_};
   }
 
   std::vector<float> matmul(const std::vector<float>& x, bool positive) const {
