@@ -62,14 +62,11 @@ void ThreadPool::run(std::size_t count, Task task, void* data) {
   posted_.notify_all();
   work.help();
   // No thread may begin to help any more, and those that have begun must end.
-  for (bool first = true;; first = false) {
-    {
-      const std::lock_guard lock(mutex_);
-      if (first) works_.erase(std::find(works_.begin(), works_.end(), &work));
-      if (work.helpers == 0) return;
-    }
-    pause();
+  {
+    const std::lock_guard lock(mutex_);
+    works_.erase(std::find(works_.begin(), works_.end(), &work));
   }
+  while (work.helpers != 0) pause();
 }
 
 ThreadPool::Work* ThreadPool::find() {
@@ -85,8 +82,8 @@ void ThreadPool::help_callers() {
       ++work->helpers;
       lock.unlock();
       work->help();
+      --work->helpers;  // the caller may return now, and its work end
       lock.lock();
-      --work->helpers;
       continue;
     }
     const std::size_t seen = number_;

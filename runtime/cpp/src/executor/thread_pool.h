@@ -32,7 +32,7 @@ class ThreadPool {
     Task task;
     void* data;
     std::atomic<std::size_t> next{0};
-    int helpers = 0;  // threads at work on it, guarded by mutex_
+    std::atomic<int> helpers{0};  // threads at work on it, which begin with mutex_ locked
 
     void help();
     bool is_left() const { return next.load(std::memory_order_relaxed) < count; }
