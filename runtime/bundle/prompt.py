@@ -121,6 +121,23 @@ class Prompt:
         _check_language("the language code of the line", self.target_languages, found[1], True)
         return line[found.end() :], replace(options, target_language=found[1])
 
+    def check_line(self, options: SearchOptions, name: str) -> None:
+        """Refuse a line without a target language, if the model knows several before the source.
+
+        Args:
+            options: Options of the line, as `of_line` returns them.
+            name: Name of the line, which has text.
+
+        Raises:
+            OptionError: Neither the line nor the options name a language.
+        """
+        languages = self.inline_languages
+        if len(languages) > 1 and options.target_language is None:
+            raise OptionError(
+                f"target_language is not given, and {name} does not begin with a language such as "
+                f">>{min(languages)}<<; choose one of {format_languages(languages)}."
+            )
+
     def of_source(self, options: SearchOptions) -> list[int]:
         """Return the tokens before a source text; `check` must have accepted the options."""
         tokens = [*self.source]

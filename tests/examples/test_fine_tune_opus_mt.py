@@ -19,6 +19,7 @@ pytestmark = pytest.mark.slow
 SCRIPT = ROOT / "examples/fine_tune_opus_mt/fine_tune.py"
 WORDS = ["the", "cat", "dog", "house", "runs", "sleeps", "green", "river"]
 QUICK = ["--steps", "6", "--checkpoint-every", "3", "--batch-tokens", "512", "--threads", "1"]
+QUICK += ["--target-language", "deu"]
 
 
 @pytest.mark.nightly

@@ -118,12 +118,14 @@ def attend_sentence(
 
     Raises:
         InputError: The sentence or the given translation is empty.
-        OptionError: The sentence or translation is longer than the model's learned positions.
+        OptionError: The sentence or translation is longer than the model's learned positions, or
+            the sentence lacks a target language.
     """
     sentence, options = prompt.of_line(sentence, options)
     text = tokenizer.encode_source(sentence)
     if not text:
         raise InputError("the sentence is empty; give some words to translate.")
+    prompt.check_line(options, "the sentence")
     source, begin = [*prompt.of_source(options), *text], prompt.of_target(options)
     if target is None:
         produced = _translate(model, source, begin, options)

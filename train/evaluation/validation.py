@@ -121,9 +121,15 @@ def translate_reference(
 
     Returns:
         The best translations as text, and all hypotheses.
+
+    Raises:
+        OptionError: The model does not know the language of a line, or a line lacks one.
     """
     prepared = [prompt.of_line(line, options) for line in lines]
     sources = tokenizer.encode_source_batch([text for text, _ in prepared])
+    for line, source, (_, own) in zip(lines, sources, prepared, strict=True):
+        if source:
+            prompt.check_line(own, f"the line {line!r:.60}")
     if model.longest is not None:
         limit = model.longest - options.max_extra_length - 1 - prompt.source_length
         if limit < 1:  # max_extra_length exceeds the positions, which limit both sides

@@ -213,8 +213,9 @@ def _load_text(files: TextFiles, settings: Settings, scratch: Path) -> LoadedDat
         tokenizers = _train_vocabularies(source, target, settings, scratch)
     tokenizer, longest = Tokenizer(*tokenizers), settings.model.longest
     limit = min(settings.train.max_length, longest or settings.train.max_length)
-    data = _tokenize(tokenizer, settings.decoding, source, target, limit)
-    valid_data = _tokenize(tokenizer, settings.decoding, valid_source, valid_target, longest)
+    decoding = settings.decoding
+    data = _tokenize(tokenizer, decoding, files.train, source, target, limit)
+    valid_data = _tokenize(tokenizer, decoding, files.valid, valid_source, valid_target, longest)
     validation = Validation(valid_data, valid_source, valid_target)
     return LoadedData(data, validation, tokenizers, files.train.languages)
 
@@ -239,6 +240,7 @@ def _train_vocabularies(
 def _tokenize(
     tokenizer: Tokenizer,
     decoding: DecodingDefaults,
+    files: TextPair,
     source: Sequence[str],
     target: Sequence[str],
     max_length: int | None,
@@ -246,6 +248,9 @@ def _tokenize(
     """Tokenize lines and prepend the prompt, as `translate_reference` does.
 
     `ParallelData.batch` adds the other special tokens of a model.
+
+    Raises:
+        OptionError: A line lacks a target language.
     """
     prompt, greedy = decoding.prompt, decoding.greedy
     lines = [prompt.of_line(line, greedy) for line in source]
@@ -254,6 +259,8 @@ def _tokenize(
     if prompt != Prompt():
         for row, (_, options) in enumerate(lines):
             prefix = [forced_token(token) for token in prompt.of_target(options)]
+            if sources[row]:
+                prompt.check_line(options, f"line {row + 1} of {files.source}")
             # Empty sentences stay empty: encode_parallel leaves them out.
             sources[row] = sources[row] and [*prompt.of_source(options), *sources[row]]
             targets[row] = targets[row] and [*prefix, *targets[row]]

@@ -256,7 +256,7 @@ def test_a_prompt(text: Text, tmp_path: Path, tokenizer_model: Path) -> None:
     start = imported(tmp_path, tokenizer_model, LEARNED_POSITIONS, prompt)
     for pair, lines in ((text[0], 200), (text[1], 10)):
         said = "".join(f">>deu<< {line}\n" for line in pair.source.read_text().splitlines())
-        pair.source.write_text("one two\n" + said)
+        pair.source.write_text(">>fra<< one two\n" + said)
         pair.target.write_text("eins zwei\n" + pair.target.read_text())
         assert said.count("\n") == lines
     job = prepare_job(text, tmp_path / "run", "fine-tune", QUICK, start=start)
@@ -264,7 +264,7 @@ def test_a_prompt(text: Text, tmp_path: Path, tokenizer_model: Path) -> None:
     first, second = (
         job.data.train.source.tokens[begin:] for begin in job.data.train.source.offsets[:2]
     )
-    assert first[:3].tolist() == [5, *tokenizer.encode_source("one two")[:2]]
+    assert first[:4].tolist() == [5, 8, *tokenizer.encode_source("one two")[:2]]
     line = text[0].source.read_text().splitlines()[1].removeprefix(">>deu<< ")
     assert second[:4].tolist() == [5, 7, *tokenizer.encode_source(line)[:2]]
     assert job.data.train.target.tokens[:2].tolist() == [6, tokenizer.encode_target("eins zwei")[0]]
@@ -276,6 +276,12 @@ def test_a_prompt(text: Text, tmp_path: Path, tokenizer_model: Path) -> None:
     assert open_checkpoint(tmp_path / "run").prompt == prompt
     again = prepare_job(text, tmp_path / "run", "fine-tune", QUICK, resume=True)
     assert (again.settings.decoding, again.fingerprint) == (job.settings.decoding, job.fingerprint)
+    text[1].source.write_text("\none two\n")
+    text[1].target.write_text("\neins zwei\n")
+    with pytest.raises(OptionError, match=r"line 2 of .*val.*\.en does not begin .*>>deu<<"):
+        prepare_job(text, tmp_path / "other", "fine-tune", QUICK, start=start)
+    german = QUICK | {"target_language": "deu"}
+    prepare_job(text, tmp_path / "other", "fine-tune", german, start=start)
 
 
 def test_a_multilingual_model_needs_a_language(

@@ -101,6 +101,9 @@ def test_from_training_to_a_bundle(
         assert found == [f"7 {language}", f"8 {other}"]
         models = checkpoint.load_model(), Tokenizer(*checkpoint.tokenizers)
         assert found == translate_reference(*models, lines, options, checkpoint.prompt)[0]
+    unnamed = dataclasses.replace(options, target_language=None)
+    with pytest.raises(OptionError, match="the line '7 cats' does not begin"):
+        translate_reference(*models, lines, unnamed, checkpoint.prompt)
     with pytest.raises(OptionError, match=r"'es' is unknown .* de, fr"):
         translator.translate(lines, dataclasses.replace(options, target_language="es"))
 
