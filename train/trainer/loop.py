@@ -211,11 +211,11 @@ class Trainer:
         counts = torch.stack((norm.double(), torch.ones_like(norm).double(), clipped.double()))
         self._norms += torch.where(bad, 0.0, counts)
         for optimizer in self.optimizers:
-            # A fused optimizer skips its update if found_inf, which GradScaler normally sets, is 1.
-            # Muon is not fused, so the host waits for the gradients.
+            # A fused optimizer skips its update if found_inf is 1; GradScaler.step would set it by
+            # the gradients of this optimizer alone. Muon is not fused: the host waits for `bad`.
             optimizer.found_inf = bad.float()  # type: ignore[attr-defined]
             if isinstance(optimizer, torch.optim.Adam) or not bad:
-                self.scaler.step(optimizer)
+                optimizer.step()
         self.scaler.update()
         if self.graphs:
             keep_gradients(self.model)

@@ -380,10 +380,9 @@ def test_the_norm_of_a_whole_steps_gradients_is_clipped(
         """Gradients that the optimizer gets, and the recorded norm, steps and clipped steps."""
         trainer = make_trainer(str(next(numbers)), dropout=0.0, clip_norm=clip_norm)
         found: list[torch.Tensor] = []
-        update = trainer.scaler.step
-        trainer.scaler.step = lambda optimizer: (  # type: ignore[method-assign]
-            found.extend(p.grad.clone() for p in trainer.model.parameters()),
-            update(optimizer),
+        (adam,) = trainer.optimizers
+        adam.register_step_pre_hook(
+            lambda *_: found.extend(p.grad.clone() for p in trainer.model.parameters())
         )
         trainer._optimizer_step(a_step(trainer.job, *slices))
         return found, trainer._norms.tolist()
@@ -491,6 +490,15 @@ def test_a_non_finite_gradient_skips_only_its_step(
     assert caplog.text.count("1 steps were skipped because") == 1
     state = json.loads((out / "checkpoint-00000003/training/state.json").read_text())
     assert state["skipped"] == 1
+
+
+def test_a_skipped_step_is_one_of_all_optimizers(make_trainer: Callable[..., Trainer]) -> None:
+    trainer = make_trainer(steps=1, optimizer="muon", precision="fp16")
+    before = [parameter.detach().clone() for parameter in trainer.model.parameters()]
+    matrix = trainer.model.encoder_layers[0].feed_forward.inner.weight  # of Muon alone
+    matrix.register_hook(lambda gradient: gradient * math.inf)
+    trainer.run()
+    assert all(map(torch.equal, before, trainer.model.parameters()))
 
 
 def test_ten_skipped_steps_in_a_row_stop_the_run(make_trainer: Callable[..., Trainer]) -> None:
