@@ -182,8 +182,9 @@ def verify(
         verify_files(bundle, manifest, entry.name)
         if why_engine_cannot_run(entry, bundle) is not None:
             graphs_of(entry)  # which run instead
-    manifest.check_languages(replace(manifest.search_options(), **languages))
-    test_set = _TestSet.of(bundle, manifest, source, reference)
+    chosen = replace(manifest.search_options(), **languages)
+    manifest.check_languages(chosen)
+    test_set = _TestSet.of(bundle, manifest, source, reference, chosen)
     references: dict[SearchOptions, _Output] = {}
     found = {}
     for entry in entries:
@@ -355,22 +356,34 @@ def _options(manifest: Manifest, entry: TargetEntry) -> SearchOptions:
 
 @dataclass(frozen=True)
 class _TestSet:
-    """Tokenized source lines and their human translations."""
+    """Tokenized source lines, the target language of each, and their human translations."""
 
     sources: list[list[int]]  # without the prompt
+    languages: list[str | None]
     reference: Sequence[str]
     tokenizer: Tokenizer
 
     @classmethod
     def of(
-        cls, bundle: Path, manifest: Manifest, source: Sequence[str], reference: Sequence[str]
-    ) -> _TestSet:
-        """Tokenize the lines, and truncate those that are too long for the bundle."""
+        cls, bundle: Path, manifest: Manifest, source: Sequence[str], reference: Sequence[str],
+        options: SearchOptions,
+    ) -> _TestSet:  # fmt: skip
+        """Tokenize the lines, and truncate those that are too long for the bundle.
+
+        Raises:
+            OptionError: Neither a line nor the options name a target language that is needed, or
+                the model does not know that of a line.
+        """
         sides = manifest.tokenizer
         tokenizer = Tokenizer(sides["source"].locate(bundle), sides["target"].locate(bundle))
         limit = manifest.limits.max_source_length - 1 - manifest.prompt.source_length
-        sources = [tokens[:limit] for tokens in tokenizer.encode_source_batch(source)]
-        return cls(sources, reference, tokenizer)
+        lines = [manifest.prompt.of_line(line, options) for line in source]
+        sources = tokenizer.encode_source_batch([text for text, _ in lines])
+        for line, tokens, (_, own) in zip(source, sources, lines, strict=True):
+            if tokens:
+                manifest.prompt.check_line(own, f"the line {line!r:.60}")
+        languages = [own.target_language for _, own in lines]
+        return cls([tokens[:limit] for tokens in sources], languages, reference, tokenizer)
 
     def translate(
         self,
@@ -381,7 +394,13 @@ class _TestSet:
         """Translate the lines and measure the speed."""
         log.info("translating %d lines with %s", len(self.sources), name)
         begin = time.perf_counter()
-        results = search(self.sources, options)
+        results: list[list[Hypothesis]] = [[] for _ in self.sources]
+        for language in dict.fromkeys(self.languages):
+            rows = [row for row, own in enumerate(self.languages) if own == language]
+            of_language = replace(options, target_language=language)
+            found = search([self.sources[row] for row in rows], of_language)
+            for row, hypotheses in zip(rows, found, strict=True):
+                results[row] = hypotheses
         seconds = time.perf_counter() - begin
         best = [hypotheses[0] for hypotheses in results]
         texts = self.tokenizer.decode_batch([hypothesis.tokens for hypothesis in best])

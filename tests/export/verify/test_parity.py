@@ -33,6 +33,7 @@ from translate_trt.runtime.bundle.prompt import Prompt
 from translate_trt.runtime.cli import main
 from translate_trt.runtime.errors import BundleError, OptionError
 from translate_trt.runtime.options import SearchOptions
+from translate_trt.runtime.text.tokenizer import Tokenizer
 from translate_trt.train.checkpoint import Checkpoint, open_checkpoint
 from translate_trt.train.evaluation.scoring import bleu
 
@@ -112,6 +113,28 @@ def test_a_model_of_several_languages(bundle: Path, checkpoint: Checkpoint) -> N
     )  # fmt: skip
     assert done.exit_code == 0, done.output
     assert "100.00 %" in done.output
+
+
+def test_lines_that_name_their_languages(
+    bundle: Path, checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prompt = Prompt(target_languages={"deu": 31, "nld": 32}, target_side="source")
+    write_manifest(bundle, dataclasses.replace(read_manifest(bundle), prompt=prompt))
+    translated: dict[tuple[int, ...], None] = {}
+    search = parity.beam_search
+
+    def note(model: Any, sources: Any, *rest: Any) -> Any:
+        translated.update(dict.fromkeys(map(tuple, sources)))
+        return search(model, sources, *rest)
+
+    monkeypatch.setattr(parity, "beam_search", note)
+    lines, right = [">>nld<< the cat", "", ">>deu<< the cat"], ["a", "", "b"]
+    (found,) = verify(bundle, checkpoint, lines, right, ["onnx-fp32"], threads=1).values()
+    assert (found.sentences, found.identical_percent) == (3, 100)
+    cat = Tokenizer(*checkpoint.tokenizers).encode_source("the cat")
+    assert {*translated} == {(32, *cat), (), (31, *cat)}
+    with pytest.raises(OptionError, match="the line 'the cat' does not begin with a language"):
+        verify(bundle, checkpoint, ["the cat"], ["a"], ["onnx-fp32"])
 
 
 def test_a_wrong_graph_misses_the_thresholds(bundle: Path, checkpoint: Checkpoint) -> None:
