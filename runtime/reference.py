@@ -260,16 +260,23 @@ class PlainTranslator:
         Raises:
             InputError: A token is outside the vocabulary.
             BackendError: See `check`; a line is too long for one sentence; or the backend failed.
-            OptionError: See `check`; or a prefix is too long.
+            OptionError: See `check`; a line lacks a target language; or a prefix is too long.
         """
         self.check(request)
-        encode = self._tokenizer.encode_target
-        sources = request.tokens or self._tokenizer.encode_source_batch(request.lines)
+        encode, prompt = self._tokenizer.encode_target, self._manifest.prompt
+        lines = [prompt.of_line(line, request.options) for line in request.lines]
+        sources = request.tokens or self._tokenizer.encode_source_batch([text for text, _ in lines])
+        options = [own for _, own in lines] or [request.options] * len(sources)
+        for index, (_, own) in enumerate(lines):
+            if sources[index]:
+                prompt.check_line(own, request.names[index])
         targets: Sequence[Any] = request.targets or [()] * len(sources)
         encoded = (encode(one) if isinstance(one, str) else one for one in targets)
         given = [
-            self._sentence(request.names[index], source, target, request.options)
-            for index, (source, target) in enumerate(zip(sources, encoded, strict=True))
+            self._sentence(request.names[index], source, target, own)
+            for index, (source, target, own) in enumerate(
+                zip(sources, encoded, options, strict=True)
+            )
         ]
         found = iter(self.reference.translate([one for one in given if one.tokens]))
         empty = [] if request.tokens is None else [Hypothesis((), 0.0)]

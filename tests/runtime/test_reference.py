@@ -209,6 +209,19 @@ def test_a_prompt_before_plain_lines(
         assert [one.text for one in found] == [one.text for one in expected]
 
 
+def test_lines_that_name_their_languages(
+    compiled_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bundle = with_prompt(compiled_bundle, SOURCE, tmp_path / "source")
+    lines = [">>deu<< the cat", "", ">>nld<< the cat"]
+    expected = Translator(bundle, threads=1).translate(lines)
+    monkeypatch.setenv(native.VARIABLE, "none")
+    plain = Translator(bundle, threads=1)
+    assert [one.text for one in plain.translate(lines)] == [one.text for one in expected]
+    with pytest.raises(OptionError, match=r"line 2 .* does not begin with a language"):
+        plain.translate([lines[0], "the cat"])
+
+
 REFUSED: dict[str, Callable[[Translator], object]] = {
     "sampling": lambda t: t.translate("a", SearchOptions(beam_size=1, sampling_top_k=5)),
     "alternatives": lambda t: t.translate("a", SearchOptions(alternatives=3)),
