@@ -49,8 +49,7 @@ def test_best_of_a_vocabulary_in_8_bits(
     blocks, scales = matrix(rng, inputs, columns)
     bias = logit_bias(rng, columns) if biased else np.zeros(columns, np.float32)
     x = rng.standard_normal((rows, 4, inputs), dtype=np.float32)
-    if biased:
-        x[0, 0] = 0  # its logits are the bias
+    x[0, 0] = 0  # its logits are the bias
     x[0, 2] = x[0, 1]
     values = {
         "x": x, "w": blocks, "s": scales,
