@@ -172,6 +172,14 @@ void test_markup() {
   tt_markup_free(markup);
 }
 
+void test_arrays_stay_where_they_are() {
+  tt_result result({{{{"x", 1, {}}}}});
+  tt_result_arrays first, second;
+  CHECK(tt_result_as_arrays(&result, &first, sizeof(first)) == TT_OK);
+  CHECK(tt_result_as_arrays(&result, &second, sizeof(second)) == TT_OK);
+  CHECK(first.scores == second.scores && first.texts == second.texts && first.scores[0] == 1);
+}
+
 void test_errors_are_of_their_thread() {
   tt_options_default(nullptr, 0);
   const std::string here = tt_last_error();
@@ -207,6 +215,7 @@ void test_interface() {
   test_options_out_of_range();
   test_null_and_empty();
   test_markup();
+  test_arrays_stay_where_they_are();
   test_errors_are_of_their_thread();
   test_the_wrapper();
 }

@@ -238,7 +238,8 @@ tt_term tt_result_term(const tt_result* result, size_t line, size_t rank, size_t
 tt_status tt_result_as_arrays(tt_result* result, tt_result_arrays* arrays, size_t struct_size) {
   return guarded([&] {
     require(result != nullptr, "result");
-    const tt_result::Arrays& made = result->arrays = arrays_of(*result);
+    if (!result->arrays) result->arrays = arrays_of(*result);
+    const tt_result::Arrays& made = *result->arrays;
     const tt_result_arrays here = {sizeof(tt_result_arrays),       result->translations.size(),
                                    result->piece_ends.size(),      result->token_ends.size(),
                                    result->hypothesis_ends.data(), made.sentences.data(),

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,7 +22,8 @@ struct tt_result {
   // Index of a piece that exists among those of all lines.
   std::size_t piece_index(std::size_t line, std::size_t rank, std::size_t piece) const;
 
-  // What tt_result_arrays refers to, except for what is kept below; made when it is asked for.
+  // What tt_result_arrays refers to, except for what is kept below; made when it is first asked
+  // for.
   struct Arrays {
     std::vector<std::size_t> sentences, text_ends, log_prob_ends;
     std::string texts;
@@ -40,6 +42,6 @@ struct tt_result {
   std::vector<std::size_t> hypothesis_ends, piece_ends, token_ends;  // see tt_result_arrays
   std::vector<std::int32_t> tokens;                                  // of all pieces
   std::vector<Segments> segments;  // by hypothesis; empty if there are none
-  Arrays arrays;
+  std::optional<Arrays> arrays;
   std::uint64_t round = 0;  // of texts with markup whose lines were translated (tt_markup)
 };
