@@ -180,6 +180,17 @@ void test_arrays_stay_where_they_are() {
   CHECK(first.scores == second.scores && first.texts == second.texts && first.scores[0] == 1);
 }
 
+void test_waits_of_no_number_are_refused() {
+  tt_completions* completions = nullptr;
+  CHECK(tt_completions_new(&completions) == TT_OK);
+  void* context = nullptr;
+  std::size_t count = 7;
+  CHECK(tt_completions_wait(completions, std::nan(""), &context, 1, &count) == TT_INPUT_ERROR);
+  CHECK(contains(tt_last_error(), "not a number") && count == 7);
+  CHECK(tt_completions_wait(completions, 0, &context, 1, &count) == TT_OK && count == 0);
+  tt_completions_free(completions);
+}
+
 void test_errors_are_of_their_thread() {
   tt_options_default(nullptr, 0);
   const std::string here = tt_last_error();
@@ -216,6 +227,7 @@ void test_interface() {
   test_null_and_empty();
   test_markup();
   test_arrays_stay_where_they_are();
+  test_waits_of_no_number_are_refused();
   test_errors_are_of_their_thread();
   test_the_wrapper();
 }

@@ -267,10 +267,12 @@ std::shared_ptr<Job> job_of(const Translator& translator, const tt_tokens* sourc
       options);
 }
 
-// The deadline in that many seconds; none if the number is too large for the clock.
+// The end of a wait of that many seconds; none if the number is negative, or too large for the
+// clock. Throws an input error if it is not a number.
 Deadline after(double seconds) {
   constexpr double kLongest = 1e9;
-  if (seconds >= kLongest) return std::nullopt;
+  if (std::isnan(seconds)) throw translate_trt::runtime::input_error("seconds is not a number.");
+  if (seconds < 0 || seconds >= kLongest) return std::nullopt;
   return Clock::now() +
          std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
 }
@@ -530,7 +532,7 @@ tt_status tt_completions_wait(tt_completions* completions, double seconds, void*
   return guarded([&] {
     require(completions != nullptr, "completions");
     require(contexts != nullptr && count != nullptr, "contexts or count");
-    const Deadline until = seconds < 0 ? std::nullopt : after(seconds);
+    const Deadline until = after(seconds);
     auto& waiting = completions->contexts;
     std::unique_lock lock(completions->mutex);
     const auto is_any = [&] { return !waiting.empty(); };
@@ -562,10 +564,8 @@ int32_t tt_job_finished(const tt_job* job) {
 tt_status tt_job_wait(const tt_job* job, double seconds, int32_t* finished) {
   return guarded([&] {
     require(job != nullptr, "job");
-    if (std::isnan(seconds)) throw translate_trt::runtime::input_error("seconds is not a number.");
-    const bool found =
-        job->job->is_finished() ||
-        job->translator->service().wait(job->job, seconds < 0 ? std::nullopt : after(seconds));
+    const Deadline until = after(seconds);
+    const bool found = job->job->is_finished() || job->translator->service().wait(job->job, until);
     if (finished != nullptr) *finished = found;
   });
 }
