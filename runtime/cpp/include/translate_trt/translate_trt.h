@@ -454,8 +454,10 @@ typedef struct tt_job tt_job;
  * finishes the job calls it: a worker; the thread that cancels the job, frees the job or its
  * translator, or waits past its deadline; or, for a job of blank lines, the thread that submits
  * it, before tt_submit returns. It must return quickly, because a worker translates nothing in the
- * meantime. It may call any function of this header except tt_translator_free; the capacity of the
- * job's pending sentences is free when it is called. */
+ * meantime. It may call any function of this header except tt_translator_free and those that wait
+ * for a job that has not finished, which its own thread may have to translate: tt_translate,
+ * tt_translate_ids, tt_job_wait, tt_job_result. The capacity of the job's pending sentences is free
+ * when it is called. */
 typedef void (*tt_finished_function)(void* context);
 
 /* A queue of finished jobs, for callers that cannot be called back from an arbitrary thread, such
