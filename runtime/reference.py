@@ -238,7 +238,8 @@ class PlainTranslator:
 
         Raises:
             BackendError: The request needs the library; the message names the command to build it.
-            OptionError: The beam size is not that of the target, or a language is unknown.
+            OptionError: The beam size is not that of the target, a language is unknown, or
+                translations may be longer than the bundle was exported for.
         """
         manifest, options = self._manifest, request.options
         plain = SearchOptions(**{name: getattr(options, name) for name in _OPTIONS})
@@ -246,6 +247,13 @@ class PlainTranslator:
                               options=plain):  # fmt: skip
             raise BackendError(missing_library("all but beam search of plain sentences"))
         manifest.prompt.check(options, (manifest.source_language, manifest.target_language))
+        limits = manifest.limits
+        longest = max(options.max_length_for(limits.max_source_length), options.min_length)
+        if longest > limits.max_target_length:
+            raise OptionError(
+                f"translations may have {longest} tokens, and this bundle was exported for "
+                f"{limits.max_target_length}; lower max_length, max_extra_length or min_length."
+            )
         beams = self._target.contract.beams
         most = max_beams(self._target.contract.choices(manifest.model.vocabulary_size))
         if options.beam_size > most or beams not in (None, options.beam_size):

@@ -260,6 +260,9 @@ def test_what_needs_the_library_names_the_command_that_builds_it(
         (lambda t: t.translate("a", SearchOptions(beam_size=200)), OptionError),
         (lambda t: t.translate("a", SearchOptions(target_language="xx")), OptionError),
         (lambda t: t.translate("a", SearchOptions(max_length=2), "the cat runs"), OptionError),
+        (lambda t: t.translate("a", SearchOptions(max_length=2000)), OptionError),
+        (lambda t: t.translate("a", SearchOptions(min_length=2000)), OptionError),
+        (lambda t: t.translate("a", SearchOptions(max_extra_length=2000)), OptionError),
     ],
 )
 def test_wrong_calls(
