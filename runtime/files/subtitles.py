@@ -21,7 +21,7 @@ from translate_trt.runtime.files.segments import HAS_LETTER, FileText, ReadOptio
 from translate_trt.runtime.files.xml_source import escape, unescape
 
 _TIME = r"(?:(\d+):)?(\d{1,2}):(\d{2})[.,](\d{1,3})"
-_TIMING = re.compile(rf"^[ \t]*{_TIME}[ \t]*-->[ \t]*{_TIME}([ \t][^\r\n]*)?$", re.MULTILINE)
+_TIMING = re.compile(rf"^[ \t]*{_TIME}[ \t]*-->[ \t]*{_TIME}([ \t][^\r\n]*)?(?=\r?$)", re.MULTILINE)
 _EVENT_TIME = re.compile(r"(\d+):(\d{2}):(\d{2})[.:](\d{1,3})\Z")
 _BLANK_LINE = re.compile(r"\r?\n[ \t]*(?=\r?\n)|\Z")
 _NUMBER = re.compile(r"\s*(?:[\r\n][ \t]*\d+[ \t]*)?[\r\n]+[ \t]*\Z|(?<!.)\d+\s*\Z")

@@ -84,6 +84,12 @@ def test_vtt() -> None:
     assert found.endswith("\nIS NOT <00:02.500>DEAD.\n")
 
 
+@pytest.mark.parametrize(("name", "content"), [("a.srt", SRT), ("a.vtt", VTT)])
+def test_line_ends_of_windows(name: str, content: str) -> None:
+    found = rendered(content.replace("\n", "\r\n").encode(), name, capitals)
+    assert found == rendered(content.encode(), name, capitals).replace(b"\n", b"\r\n")
+
+
 def test_ass() -> None:
     assert rendered(ASS.encode(), "a.ass") == ASS.encode()
     found = rendered(ASS.encode(), "a.ass", capitals).decode().splitlines()
