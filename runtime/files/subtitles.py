@@ -20,8 +20,10 @@ from translate_trt.runtime.files.resources import TextSource
 from translate_trt.runtime.files.segments import HAS_LETTER, FileText, ReadOptions, Segment
 from translate_trt.runtime.files.xml_source import escape, unescape
 
-_TIME = r"(?:(\d+):)?(\d{1,2}):(\d{2})[.,](\d{1,3})"
+_TIME = r"(?:(\d+):)?(\d{1,2}):(\d{2})(?:[.,](\d{1,3}))?"
 _TIMING = re.compile(rf"^[ \t]*{_TIME}[ \t]*-->[ \t]*{_TIME}([ \t][^\r\n]*)?(?=\r?$)", re.MULTILINE)
+# The begin of a line that is meant as timing.
+_TIMING_START = re.compile(r"^[ \t]*-?\d+:\S*[ \t]*-->", re.MULTILINE)
 _EVENT_TIME = re.compile(r"(\d+):(\d{2}):(\d{2})[.:](\d{1,3})\Z")
 _BLANK_LINE = re.compile(r"\r?\n[ \t]*(?=\r?\n)|\Z")
 _NUMBER = re.compile(r"\s*(?:[\r\n][ \t]*\d+[ \t]*)?[\r\n]+[ \t]*\Z|(?<!.)\d+\s*\Z")
@@ -108,24 +110,31 @@ def read_ass(content: bytes, options: ReadOptions) -> FileText:
 def _timed_cues(text: str, numbered: bool) -> list[_Cue]:
     """Find cues by their timing.
 
-    Their text ends at a blank line; that of numbered cues at the next number, since many files have
-    blank lines in cues.
+    Their text ends at the next timing or the number before it, and that of cues without numbers at
+    a blank line, which many files with numbers have in cues.
 
     Raises:
-        InputError: There is text but no cue.
+        InputError: The timing of a cue cannot be read, or there is text but no cue.
     """
     cues = []
     timings = [*_TIMING.finditer(text)]
     limits = [*(timing.start() for timing in timings[1:]), len(text)]
+    for found in _TIMING_START.finditer(text):
+        if not _TIMING.match(text, found.start()):
+            raise InputError(
+                f"has a timing that cannot be read, {found[0].strip()!r}; write it like "
+                "00:00:01,000 --> 00:00:02,000."
+            )
     for found, limit in zip(timings, limits, strict=False):
         *times, settings = found.groups()
         begin = found.end()
         begin += 2 if text.startswith("\r\n", begin) else begin < len(text)
-        if numbered:
-            body = text[begin:limit]
-            stop = begin + len(_NUMBER.sub("", body) if limit < len(text) else body.rstrip())
-        elif blank := _BLANK_LINE.search(text, begin - 1):
-            stop = max(begin, blank.start())
+        stop = limit
+        if not numbered and (blank := _BLANK_LINE.search(text, begin - 1)):
+            stop = min(limit, max(begin, blank.start()))
+        body = text[begin:stop]
+        is_cut = stop == limit < len(text)
+        stop = begin + len(_NUMBER.sub("", body) if is_cut else body.rstrip())
         cues.append(
             _Cue(_seconds(times[:4]), _seconds(times[4:]), begin, stop, (settings or "").strip())
         )

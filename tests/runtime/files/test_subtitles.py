@@ -90,6 +90,13 @@ def test_line_ends_of_windows(name: str, content: str) -> None:
     assert found == rendered(content.encode(), name, capitals).replace(b"\n", b"\r\n")
 
 
+def test_cues_without_a_blank_line_between_them() -> None:
+    cues = "00:01.000 --> 00:02.000\nHello.\n00:03.000 --> 00:04\nMy friend\n42\n\n"
+    for name, head in ("a.vtt", "WEBVTT\n\n"), ("a.srt", ""):
+        found = rendered((head + cues).encode(), name, capitals).decode()
+        assert found == head + cues.replace("Hello", "HELLO").replace("My friend\n", "MY FRIEND ")
+
+
 def test_ass() -> None:
     assert rendered(ASS.encode(), "a.ass") == ASS.encode()
     found = rendered(ASS.encode(), "a.ass", capitals).decode().splitlines()
@@ -133,6 +140,7 @@ def test_a_translation_without_spaces() -> None:
 @pytest.mark.parametrize(
     ("name", "content"),
     [("a.srt", "1\n0:0x --> 00:00:01,000\nText"), ("a.vtt", "00:01.000 --> 00:02.000\nText"),
+     ("a.srt", "00:00:01,000 --> 00:00:02,000\nText\n\n00:00:-3,000 --> 00:00:04,000\nText"),
      ("a.ass", "[Events]\nDialogue: 0,text"),
      ("a.ass", "[Events]\nFormat: Start, End, Text\nDialogue: 1,2,text"),
      ("a.srt", "\0")],
