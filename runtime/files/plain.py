@@ -54,6 +54,7 @@ def read_html(content: bytes, options: ReadOptions) -> FileText:
         (page,) = translations
         if page != text and language:
             page = _LANGUAGE.sub(lambda found: f'{found[1]}"{language}"', page, count=1)
-        return encoding.encode(page)
+        # The page may declare its encoding, so what that lacks is a reference.
+        return encoding.mark + page.encode(encoding.name, "xmlcharrefreplace")
 
     return FileText([Segment(text, "html")], render)

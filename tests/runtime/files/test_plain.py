@@ -44,5 +44,8 @@ def test_the_language_of_a_page() -> None:
     found = rendered(page, "a.html", capitals, target_language="deu_Latn")
     assert found == page.replace(b"'en'", b'"de"').replace(b"One", b"ONE")
     assert rendered(b" \n", "a.htm") == b" \n"
+    declared = b'<meta charset="latin1"><p>One \xe9'
     with pytest.raises(InputError):
-        texts(b'<meta charset="latin1">', "a.html")
+        texts(declared, "a.html")
+    found = rendered(declared, "a.html", lambda one: f"{one.text}\u0142", encoding="latin1")
+    assert found == declared + b"&#322;"  # declared as before
