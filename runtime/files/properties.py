@@ -35,7 +35,7 @@ def read(content: bytes, options: ReadOptions) -> FileText:
             if not content.startswith((b"\xff\xfe", b"\xfe\xff")):
                 options = replace(options, encoding="latin-1")
     source = TextSource(content, options)
-    limit = 128 if content.isascii() else 256 if options.encoding == "latin-1" else 0x110000
+    encoding = "ascii" if content.isascii() else source.encoding.name
     values, at = Values(options), 0
     while at < len(source.text):
         found = _LINE.match(source.text, at)
@@ -43,7 +43,7 @@ def read(content: bytes, options: ReadOptions) -> FileText:
         at = found.end()
         if found["value"]:
             raw = found["value"]
-            put = partial(_put, source, *found.span("value"), raw, limit)
+            put = partial(_put, source, *found.span("value"), raw, encoding)
             line = source.line(found.start())
             values.add(_unescaped(raw, line), put, _unescaped(found["key"], line), java=True)
     return values.file_text(source.render)
@@ -63,7 +63,7 @@ def _unescaped(raw: str, line: int) -> str:
     return join_surrogates(_ESCAPED.sub(character, raw))
 
 
-def _put(source: TextSource, start: int, end: int, raw: str, limit: int, text: str) -> None:
+def _put(source: TextSource, start: int, end: int, raw: str, encoding: str, text: str) -> None:
     """Replace a value by a text, whose lines are continued if those of the value are."""
     continued = re.search(r"\\n(\\(?:\r\n|\r|\n)[ \t\f]*)", raw)
     written = ""
@@ -73,9 +73,10 @@ def _put(source: TextSource, start: int, end: int, raw: str, limit: int, text: s
         if line[:1] == " " and (continued or not number):
             written += "\\"
         for one in line:
-            if ord(one) < limit:
+            try:
+                one.encode(encoding)
                 written += _WRITTEN.get(one, one)
-            else:
+            except UnicodeEncodeError:
                 units = one.encode("utf-16-be")
                 written += "".join(
                     f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2)
