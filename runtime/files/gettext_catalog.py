@@ -27,7 +27,8 @@ _TOKEN = re.compile(
 )
 _CHARSET = re.compile(rb"charset=([\w.:-]+)")
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
-_ESCAPED = re.compile(r"\\(?:([0-7]{1,3})|x([0-9A-Fa-f]{1,2})|(.))", re.DOTALL)
+# Bytes of the charset, as msgcat --escape writes them, or a character.
+_ESCAPED = re.compile(r"((?:\\(?:[0-7]{1,3}|x[0-9A-Fa-f]{1,2}))+)|\\(.)", re.DOTALL)
 _WRITTEN = {value: f"\\{letter}" for letter, value in _ESCAPES.items()} | {
     "\\": "\\\\", '"': '\\"',
 }  # fmt: skip
@@ -287,7 +288,7 @@ def _statements(source: TextSource) -> Iterator[tuple[str, str | None, int, _Str
             if word is not None:
                 if not strings:
                     raise line_error("a PO file", source.line(word.start()), "lacks a string")
-                value = "".join(_unescaped(one[0][1:-1]) for one in strings)
+                value = "".join(_unescaped(one[0][1:-1], source) for one in strings)
                 begin, end = strings[0].start(), strings[-1].end()
                 found_strings = _Strings(begin, end, value, len(strings))
                 yield word["word"], word["index"], word.start(), found_strings
@@ -301,12 +302,13 @@ def _statements(source: TextSource) -> Iterator[tuple[str, str | None, int, _Str
         at = found.end()
 
 
-def _unescaped(text: str) -> str:
+def _unescaped(text: str, source: TextSource) -> str:
     def character(found: re.Match[str]) -> str:
-        octal, hexadecimal, letter = found.groups()
-        if letter is not None:
+        if (letter := found[2]) is not None:
             return _ESCAPES.get(letter, letter)
-        return chr(int(octal, 8) if octal else int(hexadecimal, 16))
+        numbers = found[1].split("\\")[1:]
+        values = (int(one[1:], 16) if one[0] == "x" else int(one, 8) & 0xFF for one in numbers)
+        return bytes(values).decode(source.encoding.name, "replace")
 
     return _ESCAPED.sub(character, text) if "\\" in text else text
 

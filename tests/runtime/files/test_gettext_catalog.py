@@ -105,6 +105,12 @@ def test_charset_that_lacks_a_character_becomes_utf_8() -> None:
     assert '# é\n#, fuzzy\nmsgid "a"\nmsgstr "ł"\n' in found
 
 
+def test_escaped_bytes_are_of_the_charset() -> None:
+    entry = 'msgid ""\nmsgstr "Content-Type: charset={}\\n"\n\nmsgid "{}\\t"\nmsgstr ""\n'
+    for charset, escapes in ("UTF-8", "\\303\\xa9"), ("ISO-8859-1", "\\351"):
+        assert texts(entry.format(charset, f"a{escapes}").encode(), "a.po") == ["aé\t"]
+
+
 def test_long_translations_are_wrapped_as_the_source() -> None:
     one = "msgid " + '"{}"\nmsgstr ""\n'.format("word " * 40)
     assert len(rendered(one.encode(), "a.po").decode().splitlines()) == 3
