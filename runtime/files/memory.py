@@ -165,20 +165,25 @@ def _with_variables(pair: _Pair, text: str) -> str | None:
 
 def _tmx_pairs(path: Path, source: str, target: str) -> Iterator[tuple[str, str]]:
     for _, element in ElementTree.iterparse(path):
-        if element.tag != "tu":
+        if _name(element) != "tu":
             continue
         texts: dict[str, str] = {}
-        for variant in element.iter("tuv"):
+        for variant in element.findall("{*}tuv"):
             language = variant.get(_LANGUAGE) or variant.get("lang") or ""
-            if (segment := variant.find("seg")) is not None:
+            if (segment := variant.find("{*}seg")) is not None:
                 texts.setdefault(base_of(language), "".join(_text_of(segment)).strip())
         if texts.get(source) and texts.get(target):
             yield texts[source], texts[target]
         element.clear()
 
 
+def _name(element: ElementTree.Element) -> str:
+    """Return the name of an element; some programs write the namespace of TMX 1.4."""
+    return element.tag.rpartition("}")[2]
+
+
 def _text_of(element: ElementTree.Element) -> Iterator[str]:
-    if element.tag not in _CODES:
+    if _name(element) not in _CODES:
         yield element.text or ""
         for child in element:
             yield from _text_of(child)

@@ -61,7 +61,9 @@ def test_files(tmp_path: Path) -> None:
             " (3, 2, 'x', 'de');"
         )
     connection.close()
-    for path in (tmx, database):
+    named = tmp_path / "named.tmx"
+    named.write_text(TMX.replace("<tmx", '<tmx xmlns="http://www.lisa.org/tmx14"'))
+    for path in (tmx, named, database):
         memory = TranslationMemory.read(path, "en", "de")
         assert len(memory) == 1
         found = memory.find("The cat", "text")
