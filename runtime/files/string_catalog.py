@@ -77,8 +77,9 @@ def _writer(
 ) -> Callable[[str], None]:
     def put(localization: str) -> None:
         localizations = entry.get("localizations")
+        localization = localization.replace("\r\n", "\n")
         if old is not None:
-            source.replace(old.start, old.end, localization)
+            source.replace(old.start, old.end, localization.replace("\n", source.line_end))
         elif localizations is not None:
             _insert(source, localizations, target, localization)
         else:

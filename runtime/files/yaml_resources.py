@@ -192,7 +192,7 @@ class _Block:
         self.parent = max(0, self._indent - int(digit[1])) if digit else 0
         body = "".join(lines)
         kept = body.rstrip()
-        kept += body[len(kept) :].partition("\n")[0]  # spaces of the last line
+        kept += re.split(r"[\r\n]", body[len(kept) :])[0]  # spaces of the last line
         self._tail = body[len(kept) :] or ""
         self._width = 0
         if len(filled) > len([line for line in value.split("\n") if line.strip()]):

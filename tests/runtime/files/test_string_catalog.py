@@ -42,6 +42,9 @@ def test_language_is_added() -> None:
         }},
     })  # fmt: skip
     assert rendered(found, "a.xcstrings", capitals, target_language="de") == found
+    windows = content.replace(b"\n", b"\r\n")
+    windows = rendered(windows, "a.xcstrings", capitals, target_language="de")
+    assert windows == found.replace(b"\n", b"\r\n")
 
 
 def test_translations_are_overwritten() -> None:

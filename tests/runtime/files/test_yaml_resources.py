@@ -52,6 +52,8 @@ def test_strings_keep_their_styles() -> None:
     assert rendered(content, "a.yml") == content
     found = rendered(content, "a.yml", capitals)
     assert load(found) == upper(load(content))
+    windows = content.replace(b"\n", b"\r\n")
+    assert rendered(windows, "a.yml", capitals) == found.replace(b"\n", b"\r\n")
     text = found.decode()
     for line in (
         "en:  # the language", "  title: A TITLE  # comment", "  quoted: 'IT''S'",
