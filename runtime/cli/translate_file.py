@@ -46,6 +46,7 @@ from translate_trt.runtime.io.atomic_files import (
     output_errors,
     write_bytes_atomically,
 )
+from translate_trt.runtime.io.outputs import check_file, is_text
 
 log = logging.getLogger("translate_trt")
 
@@ -152,6 +153,7 @@ def translate_file(
     """
     if force and resume:
         raise OptionError("--force and --resume do not go together; leave one of them out.")
+    read = [path for path in (memory_path, flags["terminology"]) if path is not None]
     glossary = read_glossary(flags.pop("terminology"), flags.pop("terminology_ignore_case"))
     loading = take(flags, Loading)
     manifest = read_manifest(loading.bundle)
@@ -171,7 +173,9 @@ def translate_file(
     elif memory_similarity != 1:
         raise OptionError("--memory-similarity needs --memory.")
     files = _find_files(inputs, out, suffix)
-    _check_outputs(files, inputs, force or resume)
+    _check_outputs(files, inputs, read, force or resume)
+    if report is not None:
+        _check_report(report, files, read, force)
     if resume:
         files = [file for file in files if not file.output.exists()]
     with ExitStack() as stack:
@@ -270,13 +274,21 @@ def _paths(given: str, suffix: str | None) -> Iterator[tuple[Path, Path]]:
         yield file, file.relative_to(root)
 
 
-def _check_outputs(files: Sequence[_File], inputs: Sequence[str], may_exist: bool) -> None:
+def _check_outputs(
+    files: Sequence[_File], inputs: Sequence[str], read: Sequence[Path], may_exist: bool
+) -> None:
     """Refuse outputs that exist or are inputs, before any work.
+
+    Args:
+        files: The files.
+        inputs: The inputs as the caller wrote them.
+        read: Other files that the command reads.
+        may_exist: Whether outputs may exist.
 
     Raises:
         OutputError: An output exists, is an input, or lies in one.
     """
-    sources = {os.path.realpath(file.path) for file in files}
+    sources = {os.path.realpath(path) for path in (*(file.path for file in files), *read)}
     for file in files:
         if os.path.realpath(file.output) in sources:
             raise OutputError(f"the output {file.output} is an input; choose another path.")
@@ -290,6 +302,18 @@ def _check_outputs(files: Sequence[_File], inputs: Sequence[str], may_exist: boo
     for directory in filter(os.path.isdir, inputs):
         if files and Path(directory).resolve() in (files[0].output.resolve()).parents:
             raise OutputError(f"the output {files[0].output} lies in the input {directory}.")
+
+
+def _check_report(report: Path, files: Sequence[_File], read: Sequence[Path], force: bool) -> None:
+    """Refuse a report that exists, or would replace a file that the command reads or writes.
+
+    Raises:
+        OutputError: It does.
+    """
+    used = (*read, *(path for file in files for path in (file.path, file.output)))
+    if os.path.realpath(report) in map(os.path.realpath, used):
+        raise OutputError(f"the report {report} is an input or output; choose another path.")
+    check_file(report, force, is_text, "a text")
 
 
 class _Summary:

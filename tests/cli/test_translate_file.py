@@ -33,7 +33,12 @@ def test_a_file_with_a_report(translate_file: Callable[..., Result], tmp_path: P
     assert "".join(row["translation"] for row in rows).split() == out.read_text().split()
     assert translate_file(source, "-o", out).exit_code == 1  # it exists
     assert translate_file(source, "-o", source, "--force").exit_code == 1
+    for path in (source, out, report):  # the report would replace it
+        new = tmp_path / ("c.txt" if path != out else "b.txt")
+        assert translate_file(source, "-o", new, "--report", path).exit_code == 1
     assert source.read_text() == TEXT
+    other = tmp_path / "d.txt"
+    assert translate_file(source, "-o", other, "--report", other).exit_code == 1
 
 
 def test_directories_and_patterns(translate_file: Callable[..., Result], tmp_path: Path) -> None:
