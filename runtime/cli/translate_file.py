@@ -292,8 +292,8 @@ def _check_outputs(
     for file in files:
         if os.path.realpath(file.output) in sources:
             raise OutputError(f"the output {file.output} is an input; choose another path.")
-        if file.output.is_dir():
-            raise OutputError(f"{file.output} is a directory; name a file.")
+        if file.output.exists() and not file.output.is_file():
+            raise OutputError(f"{file.output} is not a regular file; choose another path.")
         if file.output.exists() and not may_exist:
             raise OutputError(
                 f"{file.output} exists; choose another path, or add --force, or --resume to leave "

@@ -206,6 +206,8 @@ def check_file(path: Path, force: bool, is_ours: Callable[[bytes], bool], what: 
         raise OutputError(f"{path.parent} is not a directory; create it, or choose another path.")
     if not path.exists():
         return
+    if not path.is_file():
+        raise OutputError(f"{path} is a device or a pipe, not a file; choose another path.")
     if not force:
         raise OutputError(f"{path} exists; choose another path or add --force.")
     try:

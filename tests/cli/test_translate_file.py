@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -39,6 +40,7 @@ def test_a_file_with_a_report(translate_file: Callable[..., Result], tmp_path: P
     assert source.read_text() == TEXT
     other = tmp_path / "d.txt"
     assert translate_file(source, "-o", other, "--report", other).exit_code == 1
+    assert translate_file(source, "-o", os.devnull, "--force").exit_code == 1
 
 
 def test_directories_and_patterns(translate_file: Callable[..., Result], tmp_path: Path) -> None:

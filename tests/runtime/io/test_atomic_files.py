@@ -22,7 +22,7 @@ from translate_trt.runtime.io.atomic_files import (
     write_json,
 )
 from translate_trt.runtime.io.locks import held, locked
-from translate_trt.runtime.io.outputs import Kind, check_apart
+from translate_trt.runtime.io.outputs import Kind, check_apart, check_file
 
 FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -195,6 +195,13 @@ def test_force_refuses_a_file(tmp_path: Path) -> None:
     with pytest.raises(OutputError), new_directory(path, force=True):
         pytest.fail("the block must not run")
     assert path.read_text() == "precious"
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes")
+def test_force_refuses_a_pipe(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(OutputError):
+        check_file(tmp_path / "pipe", True, lambda _: True, "a text")
 
 
 def test_force_follows_a_link_to_the_real_directory(tmp_path: Path) -> None:
