@@ -2,7 +2,8 @@
 
 Clients such as the package `deepl` work with the server's address as their `server_url`. Languages
 are those of the server, in capitals; a region that no bundle has is left out, so that EN-GB is
-English. Options without a meaning here are ignored; a formality that must be kept is refused.
+English. Options without a meaning here are ignored; a formality that must be kept, several
+glossaries and another format of a document are refused.
 """
 
 from __future__ import annotations
@@ -57,6 +58,7 @@ class _Languages(_KeyQuery):
     source_lang: str | None = Field(default=None, description="Source language [detected]")
     target_lang: str = Field(description="Target language")
     glossary_id: str | None = Field(default=None, description="Glossary to use")
+    glossary_ids: str | list[str] | None = Field(default=None, description="Refused")
     formality: Literal["default", "prefer_more", "prefer_less"] = "default"
 
 
@@ -73,6 +75,7 @@ class DocumentQuery(_Languages):
     """A document in DeepL's form."""
 
     filename: str | None = Field(default=None, description="Name of the file, with its suffix")
+    output_format: str | None = Field(default=None, description="Suffix that the answer must have")
 
 
 class HandleQuery(_KeyQuery):
@@ -174,6 +177,11 @@ async def document(request: Request) -> Response:
             upload = upload._replace(name=query.filename)
         of_file = FileQuery.model_validate(_fields(state, request, query, key))
         job = await stack.enter_async_context(opened(state, request, of_file, key, upload))
+        suffixes = job.format.suffixes
+        if job.format.output_suffix is not None:
+            suffixes = (job.format.output_suffix,)
+        if query.output_format and f".{query.output_format.lower()}" not in suffixes:
+            raise HttpError(400, f"output_format: the translation of this file is {suffixes[0]}")
         work = _translate_document(state, of_file, job, stack.pop_all())
         task = asyncio.create_task(work)
     characters = request.state.log["characters"]
@@ -361,8 +369,10 @@ def _fields(
     """Return the fields of our own query.
 
     Raises:
-        HttpError: There is no such glossary, or its languages are others.
+        HttpError: There is no such glossary, its languages are others, or there are several.
     """
+    if query.glossary_ids is not None:
+        raise HttpError(400, "glossary_ids: a text has one glossary; name it by glossary_id")
     fields: dict[str, Any] = {"source": query.source_lang or AUTO, "target": query.target_lang}
     if query.glossary_id is not None:
         found = state.deepl.glossary(_owner(request, key), query.glossary_id)

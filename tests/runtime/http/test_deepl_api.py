@@ -92,11 +92,18 @@ def test_documents(client: Any, translator: Translator, tmp_path: Path) -> None:
 def test_errors_are_deepls(client: Any, url: str) -> None:
     with pytest.raises(deepl.AuthorizationException):
         deepl.DeepLClient("unknown", server_url=url).translate_text(TEXT, target_lang="DE")
-    for arguments in ({"target_lang": "XX"}, {"target_lang": "DE", "formality": "more"}):
+    for arguments in (
+        {"target_lang": "XX"}, {"target_lang": "DE", "formality": "more"},
+        {"target_lang": "DE", "extra_body_parameters": {"glossary_ids": ["a", "b"]}},
+    ):  # fmt: skip
         with pytest.raises(deepl.DeepLException, match="Bad request, message"):
             client.translate_text(TEXT, **arguments)
     with pytest.raises(deepl.DeepLException, match="not translated"):
         client.translate_document_upload(b"x", filename="a.exe", target_lang="DE")
+    with pytest.raises(deepl.DeepLException, match="output_format"):
+        client.translate_document_upload(
+            b"x", filename="a.txt", target_lang="DE", output_format="pdf"
+        )
     with pytest.raises(deepl.DeepLException, match="Not found"):
         client.translate_document_get_status(deepl.DocumentHandle("x", "ä"))
     with pytest.raises(deepl.DeepLException, match="Bad request"):
