@@ -96,11 +96,11 @@ class ReadOptions:
             raise OptionError(f"reading_speed is {self.reading_speed}; it must be above 0.")
         if self.encoding is not None:
             try:
-                codecs.lookup(self.encoding)
-            except LookupError as error:
+                "a".encode(self.encoding)
+            except (LookupError, UnicodeError) as error:  # unknown, or of bytes, such as base64
                 raise OptionError(
-                    f"encoding is {self.encoding!r}, which Python does not know; write a name such "
-                    "as utf-8, utf-16 or cp1252."
+                    f"encoding is {self.encoding!r}, which is no encoding of text that Python "
+                    "knows; write a name such as utf-8, utf-16 or cp1252."
                 ) from error
 
 
@@ -114,7 +114,7 @@ class Encoding(NamedTuple):
         """Encode a text as the file was, or in UTF-8 if the encoding lacks a character."""
         try:
             return self.mark + text.encode(self.name)
-        except UnicodeEncodeError:
+        except UnicodeError:
             return text.encode("utf-8")
 
 
@@ -131,10 +131,11 @@ def decode(content: bytes, options: ReadOptions) -> tuple[str, Encoding]:
             break
     try:
         text = content[len(encoding.mark) :].decode(encoding.name)
-    except UnicodeDecodeError as error:
+    except UnicodeError as error:
+        place = f", at byte {error.start}" if isinstance(error, UnicodeDecodeError) else ""
         raise InputError(
-            f"not text in {encoding.name}, at byte {error.start}; name the file's encoding, such "
-            "as --encoding cp1252."
+            f"not text in {encoding.name}{place}; name the file's encoding, such as --encoding "
+            "cp1252."
         ) from error
     if "\0" in text:
         raise InputError("has NUL characters, which no text has; is it another kind of file?")

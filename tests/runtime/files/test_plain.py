@@ -7,7 +7,7 @@ import random
 import pytest
 from support.file_texts import capitals, rendered, texts
 
-from translate_trt.runtime.errors import InputError
+from translate_trt.runtime.errors import InputError, OptionError
 
 
 def test_paragraphs_keep_what_is_between_them() -> None:
@@ -26,6 +26,16 @@ def test_encodings(encoding: str) -> None:
     # What an encoding lacks is written in UTF-8.
     other = rendered("a".encode("cp1252"), "a.txt", lambda _: "\u0153\u4e00", encoding="cp1252")
     assert other.decode() == "\u0153\u4e00"
+
+
+def test_encodings_of_bytes_are_no_encodings_of_text() -> None:
+    for encoding in ("base64", "rot13", "undefined"):
+        with pytest.raises(OptionError):
+            texts(b"YQ==", "a.txt", encoding=encoding)
+        with pytest.raises(InputError, match="charset"):
+            texts(f'msgid ""\nmsgstr "charset={encoding}\\n"\n'.encode(), "a.po")
+    with pytest.raises(InputError):
+        texts(b"One two", "a.txt", encoding="punycode")
 
 
 def test_random_text() -> None:
