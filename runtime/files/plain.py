@@ -13,10 +13,10 @@ from translate_trt.runtime.text.languages import public_code
 # compared with those of a memory and with each other.
 _PARAGRAPH = re.compile(r"(?:[^\r\n]*\S[^\r\n]*(?:\r\n|\r|\n)?)+|\s+")
 
-# The language of a page, which its root declares.
-_LANGUAGE = re.compile(
-    r"""(<html\b[^>]*?\slang\s*=\s*)(?:"[^"<>]*"|'[^'<>]*'|[\w-]+)""", re.IGNORECASE
-)
+# The language of a page, which its root declares: also as XML, and once more for old browsers.
+_ROOT = re.compile(r"<html\b[^>]*>", re.IGNORECASE)
+_AFTER_ROOT = re.compile(r"<(?:head|body|script)\b|\Z", re.IGNORECASE)
+_LANGUAGE = re.compile(r"""(\s(?:xml:)?lang\s*=\s*)(?:"[^"<>]*"|'[^'<>]*'|[\w-]+)""", re.IGNORECASE)
 
 
 def read_text(content: bytes, options: ReadOptions) -> FileText:
@@ -52,8 +52,10 @@ def read_html(content: bytes, options: ReadOptions) -> FileText:
 
     def render(translations: Sequence[str]) -> bytes:
         (page,) = translations
-        if page != text and language:
-            page = _LANGUAGE.sub(lambda found: f'{found[1]}"{language}"', page, count=1)
+        if page != text and language and (after := _AFTER_ROOT.search(page)):
+            roots, declared = page[: after.start()], rf'\g<1>"{language}"'
+            roots = _ROOT.sub(lambda root: _LANGUAGE.sub(declared, root[0]), roots)
+            page = roots + page[after.start() :]
         # The page may declare its encoding, so what that lacks is a reference.
         return encoding.mark + page.encode(encoding.name, "xmlcharrefreplace")
 

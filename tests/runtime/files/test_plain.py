@@ -53,6 +53,10 @@ def test_the_language_of_a_page() -> None:
     assert rendered(page, "a.html", target_language="de") == page
     found = rendered(page, "a.html", capitals, target_language="deu_Latn")
     assert found == page.replace(b"'en'", b'"de"').replace(b"One", b"ONE")
+    twice = b"<!--[if IE]><html lang=en><![endif]--><html xml:lang='en' lang=en>"
+    twice += b"<p>One<script>'<html lang=en>'</script>"
+    found = rendered(twice, "a.html", capitals, target_language="de")
+    assert found.count(b'lang="de"') == 3
     assert rendered(b" \n", "a.htm") == b" \n"
     declared = b'<meta charset="latin1"><p>One \xe9'
     with pytest.raises(InputError):
