@@ -38,6 +38,7 @@ _SWITCH = re.compile(r"\{\\([ibus])([01])\}")
 # A sentence goes on in the next cue unless the cue ends like this, or there is a pause.
 _SENTENCE_END = re.compile(r"""[.!?\u2026:\u3002\uff01\uff1f\u266a\])]["'\u2019\u201d\u00bb]*\Z""")
 _SPEAKER = re.compile(r"(?:[-\u2010-\u2015]\s*|\u266a\s*|>>\s*|\[|\()")
+_VOICE = re.compile(r"<v[.\s][^<>]*>")  # of a speaker, in WebVTT
 _LONGEST_PAUSE = 1.5  # seconds
 _MOST_CUES, _MOST_CHARACTERS = 6, 400
 
@@ -312,9 +313,11 @@ def _continues(group: _Group, part: _Part, plain: str, syntax: _Syntax) -> bool:
     if last.cue is part.cue or not last.is_last or last.cue.voice != part.cue.voice:
         return False
     text = syntax.tag.sub("", last.text).strip()
+    voices = _VOICE.findall(last.before + last.text) + _VOICE.findall(part.before + part.text)
     return (
         bool(HAS_LETTER.search(plain))
         and not _SENTENCE_END.search(text)
+        and len({*voices}) < 2
         and not _SPEAKER.match(syntax.tag.sub("", part.before + part.text).strip())
         and -0.1 <= part.cue.start - last.cue.end <= _LONGEST_PAUSE
         and len(group.parts) < _MOST_CUES

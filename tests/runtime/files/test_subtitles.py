@@ -90,6 +90,11 @@ def test_line_ends_of_windows(name: str, content: str) -> None:
     assert found == rendered(content.encode(), name, capitals).replace(b"\n", b"\r\n")
 
 
+def test_speakers_share_no_sentence() -> None:
+    cues = "".join(f"\n\n00:0{n}.000 --> 00:0{n + 1}.000\n<v {'ABB'[n]}>and so" for n in range(3))
+    assert texts(f"WEBVTT{cues}".encode(), "a.vtt") == ["and so", "and so and so"]
+
+
 def test_cues_without_a_blank_line_between_them() -> None:
     cues = "00:01.000 --> 00:02.000\nHello.\n00:03.000 --> 00:04\nMy friend\n42\n\n"
     for name, head in ("a.vtt", "WEBVTT\n\n"), ("a.srt", ""):
