@@ -26,6 +26,7 @@ _CHUNK_CHARACTERS = 1 << 18
 _LINE_SPACE = re.compile(r"[ \t\r\n]+")
 # An element around a whole fragment, without tags in it, and an empty element at its ends.
 _AROUND = re.compile(r"<([^\s/>]+)(?:\s[^<>]*)?>([^<>]*)</\1\s*>", re.DOTALL)
+_UNTRANSLATED = re.compile(r"""<[^<>]*\stranslate\s*=\s*["']no["']""", re.IGNORECASE)
 _EMPTY_BEFORE = re.compile(r"\s*<[^<>/!?][^<>]*/>\s*")
 _EMPTY_AFTER = re.compile(r"\s*<[^<>/!?][^<>]*/>\s*\Z")
 
@@ -35,7 +36,7 @@ class Origin(NamedTuple):
 
     Attributes:
         name: "model", "repeated" for one of an equal segment before, "exact" or "fuzzy" for one of
-            a memory, or "none" for text without letters, which stays.
+            a memory, or "none" for text that stays: without letters, or marked so.
         similarity: Similarity with the source in the memory, from 0 to 1.
     """
 
@@ -244,6 +245,8 @@ class _Core(NamedTuple):
             return cls(before, text, after, segment.kind, text)
         while "<" in text:
             if found := _AROUND.fullmatch(text):
+                if _UNTRANSLATED.match(text):
+                    return cls(before + text, "", after, "text", "")
                 start, end = found.span(2)
             elif found := _EMPTY_BEFORE.match(text):
                 start, end = found.end(), len(text)

@@ -39,7 +39,7 @@ def test_what_the_model_sees() -> None:
     segments = [
         Segment(" a\n cat &amp; "), Segment('<x id="1"/> <g id="2"> a\n cat &amp; dog</g>', "xml"),
         Segment("a cat & dog"), Segment("<b>a</b> <i>b</i>", "xml"), Segment("12 <", "text"),
-        Segment("known", "xml"),
+        Segment("known", "xml"), Segment('<x/><mrk id="1" translate="no">ACME</mrk>', "xml"),
     ]  # fmt: skip
     planned = plan(segments)
     assert planned.texts == {
@@ -49,9 +49,9 @@ def test_what_the_model_sees() -> None:
     found = planned.finish({"text": ["A<", "B<"], "xml": ["<i>b</i> <b>a</b>"]})
     assert [one.text for one in found] == [
         " A< ", '<x id="1"/> <g id="2"> B&lt;</g>', "B<", "<i>b</i> <b>a</b>", "12 <",
-        "&lt;known&gt;",
+        "&lt;known&gt;", segments[6].text,
     ]  # fmt: skip
-    names = ["model", "model", "repeated", "model", "none", "fuzzy"]
+    names = ["model", "model", "repeated", "model", "none", "fuzzy", "none"]
     assert [one.origin.name for one in found] == names
     # The segments' own texts are written as they were.
     found = planned.finish({kind: [*texts] for kind, texts in planned.texts.items()})
