@@ -26,7 +26,7 @@ _TIMING = re.compile(rf"^[ \t]*{_TIME}[ \t]*-->[ \t]*{_TIME}([ \t][^\r\n]*)?(?=\
 _TIMING_START = re.compile(r"^[ \t]*-?\d+:\S*[ \t]*-->", re.MULTILINE)
 _EVENT_TIME = re.compile(r"(\d+):(\d{2}):(\d{2})[.:](\d{1,3})\Z")
 _BLANK_LINE = re.compile(r"\r?\n[ \t]*(?=\r?\n)|\Z")
-_NUMBER = re.compile(r"\s*(?:[\r\n][ \t]*\d+[ \t]*)?[\r\n]+[ \t]*\Z|(?<!.)\d+\s*\Z")
+_NUMBER = re.compile(r"(?:\A|[\r\n])[ \t]*\d+\Z")
 _LINE = re.compile(r"([^\r\n]*)(\r\n|\n|\r|\Z)")
 
 _ANGLE_TAG = re.compile(r"<[^<>\r\n]{1,200}>|\{\\[^{}\r\n]*\}")
@@ -133,9 +133,10 @@ def _timed_cues(text: str, numbered: bool) -> list[_Cue]:
         stop = limit
         if not numbered and (blank := _BLANK_LINE.search(text, begin - 1)):
             stop = min(limit, max(begin, blank.start()))
-        body = text[begin:stop]
-        is_cut = stop == limit < len(text)
-        stop = begin + len(_NUMBER.sub("", body) if is_cut else body.rstrip())
+        body = text[begin:stop].rstrip()
+        if stop == limit < len(text):
+            body = _NUMBER.sub("", body).rstrip()
+        stop = begin + len(body)
         cues.append(
             _Cue(_seconds(times[:4]), _seconds(times[4:]), begin, stop, (settings or "").strip())
         )

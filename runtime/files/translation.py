@@ -28,7 +28,7 @@ _LINE_SPACE = re.compile(r"[ \t\r\n]+")
 _AROUND = re.compile(r"<([^\s/>]+)(?:\s[^<>]*)?>([^<>]*)</\1\s*>", re.DOTALL)
 _UNTRANSLATED = re.compile(r"""<[^<>]*\stranslate\s*=\s*["']no["']""", re.IGNORECASE)
 _EMPTY_BEFORE = re.compile(r"\s*<[^<>/!?][^<>]*/>\s*")
-_EMPTY_AFTER = re.compile(r"\s*<[^<>/!?][^<>]*/>\s*\Z")
+_EMPTY_AFTER = re.compile(r"<[^<>/!?][^<>]*/>\s*\Z")
 
 
 class Origin(NamedTuple):

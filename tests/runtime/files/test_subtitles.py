@@ -74,6 +74,8 @@ def test_srt() -> None:
     assert "\n<i>RUN TO THE OTHER SIDE.</i>\n\n3\n" in found
     assert "- HELLO!\n- MY <b>GOOD FRIEND</b>.\n" in found
     assert found.endswith("\n{\\an8}A LINE AFTER A BLANK ONE\n")
+    blank = content.replace(b"\n\n", b"\n" * 2_000)  # in linear time
+    assert rendered(blank, "a.srt") == blank
 
 
 def test_vtt() -> None:
