@@ -145,7 +145,7 @@ Glossary::Folded Glossary::fold(std::u32string_view text) const {
       while (end < text.size() && is_space(text[end])) ++end;
       part = U' ';
     } else {
-      while (end < text.size() && is_mark(text[end])) ++end;
+      while (end < text.size() && may_compose(text[end])) ++end;
       part = text.substr(at, end - at);
       // A single ASCII character is in NFC.
       if (part.size() > 1 || part.front() >= 0x80) part = nfc(part);

@@ -144,7 +144,10 @@ bool is_alphanumeric(char32_t character) { return has(character, kAlphanumeric);
 
 bool is_word(char32_t character) { return character == U'_' || is_alphanumeric(character); }
 
-bool is_mark(char32_t character) { return has(character, kMark); }
+bool may_compose(char32_t character) {
+  return has(character, kMark) || (character >= kVowels && character < kVowels + kVowelCount) ||
+         (character > kTrailing && character < kTrailing + kTrailingCount);
+}
 
 bool joins(char32_t character) { return has(character, kJoining); }
 

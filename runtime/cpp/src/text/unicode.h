@@ -19,8 +19,9 @@ bool is_alphanumeric(char32_t character);
 // Whether a character is one of a word for Python's regular expressions (\w).
 bool is_word(char32_t character);
 
-// Whether a character is a mark (categories Mn, Mc, Me).
-bool is_mark(char32_t character);
+// Whether NFC may compose a character with those before it: a mark (categories Mn, Mc, Me), or a
+// vowel or final consonant of a Hangul syllable.
+bool may_compose(char32_t character);
 
 // Whether no word ends between this character and another such one: a letter, digit or mark of a
 // script that is written with spaces, or "_".
