@@ -10,6 +10,7 @@ import html
 import itertools
 import math
 import re
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -47,6 +48,8 @@ _COST_IN_CLAUSE, _COST_AT_COMMA = 0.02, 0.005
 _COST_OF_SPEED, _COST_OF_LENGTH = 0.5, 0.5
 _CLAUSE_END = re.compile(r"""[,;:.!?\u2026\u3001\u3002\uff0c\uff1b]["'\u2019\u201d\u00bb)]*\Z""")
 _LINES = 2
+# Parts times units of a longer text, whose time would grow with the cube of its length.
+_MOST_STEPS = 10_000
 # Texts without spaces may be divided between these characters, but not before closing marks.
 _WIDE = re.compile(
     r"[\u3041-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]"
@@ -494,7 +497,8 @@ def _division(
     """Divide units into parts at good places.
 
     Dynamic programming over the ends of the parts. An end costs the square of its distance from
-    where the source's part ended, relative to the whole, and more inside of a clause.
+    where the source's part ended, relative to the whole, and more inside of a clause. Parts of a
+    long text end before where the source's parts ended.
 
     Args:
         units: The units.
@@ -512,6 +516,13 @@ def _division(
     if len(ends) < count - 1 or count <= 1:
         starts = [0, *ends[: max(0, count - 1)]]
         starts += [size] * (count - len(starts))
+        return list(itertools.pairwise([*starts, size]))
+    if count * size > _MOST_STEPS:
+        offsets, index, starts = [lengths[place] for place in ends], -1, [0]
+        for number, ideal in enumerate(ideals[:-1]):
+            index = max(index + 1, bisect_right(offsets, ideal * total) - 1)
+            index = min(index, len(ends) - count + 1 + number)
+            starts.append(ends[index])
         return list(itertools.pairwise([*starts, size]))
     at_end = {}
     for place in ends:

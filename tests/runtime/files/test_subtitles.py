@@ -123,6 +123,10 @@ def test_long_lines_and_fast_cues_are_divided_again() -> None:
     assert all(len(line) <= 42 for line in second.splitlines())
     narrow = rendered(cues.encode(), "a.srt", lambda _: long, line_length=20).decode()
     assert max(map(len, narrow.split("\n\n")[1].splitlines()[2:])) <= 20
+    # A transcript in one cue took minutes.
+    lines = rendered(cues.encode(), "a.srt", lambda _: "word " * 1_000).decode().splitlines()
+    assert " ".join(lines).count("word") == 1_000
+    assert max(map(len, lines)) <= 44
 
 
 def test_tags_over_two_cues_end_and_begin_again() -> None:
