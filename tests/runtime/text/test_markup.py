@@ -97,6 +97,8 @@ def translated(text: str, order: Words = backwards, markup: str = "html", **more
         ("<!-- a --> b <!-- c --> d <!-- e -->", "<!-- a --> D B<!-- c --> <!-- e -->"),
         ("<p>a<script>x < y</script> b<style>p {}</style></p>", None),
         ("a<pre>\n b  c</pre>d", "A<pre>\n b  c</pre>D"),
+        ("<xmp>a & b</xmp><plaintext><i>c & d", None),  # without references
+        ("<noembed>a & b</noembed><noframes>c & d", None),
         ('<p translate="no">a b</p><p class="x notranslate">a b</p>', None),
         ("<ul><li translate=no>a b<li>c d</ul>", "<ul><li translate=no>a b<li>D C</ul>"),
         ("<p class=notranslate>a b<p>c d", "<p class=notranslate>a b<p>D C"),

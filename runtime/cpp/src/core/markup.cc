@@ -91,15 +91,16 @@ constexpr std::pair<std::u32string_view, std::u32string_view> kEndedBy[] = {
     {U" td th ", U" td th tr tbody tfoot thead "},
     {U" head ", U" body "},
     {U" body html ", U" "}};
-// Elements whose content is no markup; others that are not seen; whose content is not text; of
-// code.
-constexpr std::u32string_view kRaw[] = {U"script", U"style"};
+// Elements whose content is no markup, not even references; others that are not seen; whose content
+// is not text; of code.
+constexpr std::u32string_view kRaw[] = {U"script",  U"style",    U"xmp",      U"iframe",
+                                        U"noembed", U"noframes", U"plaintext"};
 constexpr std::u32string_view kUnseen[] = {U"script", U"style", U"template"};
 constexpr std::u32string_view kNotText[] = {U"script", U"style", U"template", U"audio",
                                             U"canvas", U"math",  U"svg"};
 constexpr std::u32string_view kUntranslated[] = {
-    U"script", U"style",  U"template", U"audio", U"canvas", U"math",     U"svg", U"code", U"iframe",
-    U"kbd",    U"object", U"pre",      U"samp",  U"select", U"textarea", U"var", U"video"};
+    U"template", U"audio", U"canvas", U"math",   U"svg",      U"code", U"kbd",
+    U"object",   U"pre",   U"samp",   U"select", U"textarea", U"var",  U"video"};
 // Tags without content that are seen.
 constexpr std::u32string_view kObjects[] = {U"img", U"input", U"embed", kCdata};
 // Longest text of an element that is shown to the model.
@@ -283,7 +284,7 @@ bool is_untranslated(const MarkupToken& token, Markup markup) {
   }
   if (markup != Markup::kHtml) return false;
   const auto classes = words_between_spaces(token.attribute(U"class"));
-  return is_in(kUntranslated, token.name) ||
+  return is_in(kRaw, token.name) || is_in(kUntranslated, token.name) ||
          std::find(classes.begin(), classes.end(), U"notranslate") != classes.end();
 }
 
