@@ -129,6 +129,10 @@ def test_an_imported_model_learns_and_keeps_its_shape(
         "learned positions": lambda: imported(tmp_path, tokenizer_model, LEARNED_POSITIONS),
     }
     before = open_checkpoint(makers[kind]())
+    if before.decoding.prompt.inline_languages:  # two: each line says which
+        for pair in text:
+            said = (f">>deu<< {line}\n" for line in pair.source.read_text().splitlines())
+            pair.source.write_text("".join(said))
     out = tmp_path / "run"
     after = open_checkpoint(fine_tune(text, out, before.path))
     assert [path.name for path in numbered_checkpoints(out)][-1] == "checkpoint-00000016"
